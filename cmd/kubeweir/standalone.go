@@ -15,7 +15,8 @@ import (
 // newStandalone is `kubeweir standalone`.
 func newStandalone() *cobra.Command {
 	flags := config.StandaloneFlags()
-	var inMemory, exitWithParent bool
+	var o app.StandaloneOptions
+	var exitWithParent bool
 	c := &cobra.Command{
 		Use:   "standalone",
 		Short: "Serve a Kubernetes API without a cluster.",
@@ -40,24 +41,26 @@ KUBECONFIG to export. On SIGTERM it drains and exits.`,
 			if exitWithParent {
 				ctx = envtest.Parent(ctx)
 			}
-			return runStandalone(ctx, cfg, inMemory, c.ErrOrStderr())
+			return runStandalone(ctx, cfg, o, c.ErrOrStderr())
 		},
 	}
 	c.Flags().AddFlagSet(flags.Set())
-	c.Flags().BoolVar(&inMemory, "in-memory", false, "keep the objects in memory, and only keys, certificates and the kubeconfig in --data-dir")
+	c.Flags().BoolVar(&o.ObjectsInMemory, "in-memory", false, "keep the objects in memory, and only keys, certificates and the kubeconfig in --data-dir")
+	c.Flags().BoolVar(&o.TestAPI, "test-api", false, "serve snapshots of all objects, and faults on request, on the admin listener")
 	c.Flags().BoolVar(&exitWithParent, "exit-with-parent", false, "end when the process that started this one ends, not on Windows")
-	for _, name := range []string{"in-memory", "exit-with-parent"} {
+	for _, name := range []string{"in-memory", "test-api", "exit-with-parent"} {
 		_ = c.Flags().SetAnnotation(name, config.SectionAnnotation, []string{"For tests"}) // the flag exists
 	}
 	return c
 }
 
 // runStandalone serves until ctx ends, then drains.
-func runStandalone(ctx context.Context, cfg *config.Standalone, inMemory bool, stderr io.Writer) error {
+func runStandalone(ctx context.Context, cfg *config.Standalone, o app.StandaloneOptions, stderr io.Writer) error {
 	log, _ := newLogger(cfg.Log, stderr)
 	outlivePanics()
 	quietLibraries(log)
-	s, err := app.NewStandalone(ctx, cfg, app.StandaloneOptions{ObjectsInMemory: inMemory, UserAgent: userAgent(), Logger: log})
+	o.UserAgent, o.Logger = userAgent(), log
+	s, err := app.NewStandalone(ctx, cfg, o)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/app/certs"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
+	"github.com/kubeweir/kubeweir/origin/testapi"
 	"github.com/kubeweir/kubeweir/proxy/admin"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/console"
@@ -88,6 +89,7 @@ type adminOptions struct {
 	console       config.Console
 	settings      func() []config.SettingInForce // in force; nil for those of a gateway, which change
 	mode, version string
+	testAPI       *testapi.API // nil without one
 }
 
 // newServer makes what both forms have. userAgent is kubeweir/VERSION.
@@ -169,6 +171,9 @@ func (s *Server) startAdmin() (err error) {
 		Addr: s.admin.listen, Gatherer: s.gatherer, Health: s.health, Profiling: s.admin.profiles(),
 		Verify: s.verify, Log: s.log,
 	}
+	if s.admin.testAPI != nil {
+		o.TestAPI = s.admin.testAPI.Handler()
+	}
 	if s.admin.console.Enabled {
 		if err := s.openConsole(); err != nil {
 			return err
@@ -216,6 +221,9 @@ func (s *Server) AdminAddr() net.Addr {
 // Announce prints the lines that say where requests are served.
 func (s *Server) Announce(stderr io.Writer) {
 	s.form.announce(stderr, s.addresses)
+	if s.admin.testAPI != nil {
+		fmt.Fprintf(stderr, "kubeweir: test API on http://%s%s\n", s.AdminAddr(), admin.TestAPIPath)
+	}
 	if s.addresses.Sidecar != nil {
 		fmt.Fprintf(stderr, "kubeweir: sidecar on %s\n", s.addresses.Sidecar)
 	}

@@ -24,7 +24,9 @@ import (
 	"github.com/kubeweir/kubeweir/origin/registry"
 	"github.com/kubeweir/kubeweir/origin/server"
 	"github.com/kubeweir/kubeweir/origin/storage"
+	"github.com/kubeweir/kubeweir/origin/testapi"
 	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/admin"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
@@ -46,6 +48,8 @@ type StandaloneOptions struct {
 	// ObjectsInMemory keeps the objects in memory, and keys, certificates and the kubeconfig in the
 	// data folder.
 	ObjectsInMemory bool
+	// TestAPI serves package testapi on the admin listener, which must be on a loopback address.
+	TestAPI bool
 	// UserAgent is the user agent of the gateway's own requests to the origin.
 	UserAgent string
 	// Logger is required.
@@ -59,6 +63,7 @@ type standalone struct {
 	server      *server.Server
 	accounts    *accounts.Controller                   // nil where Pods need no service account
 	controllers map[string]func(context.Context) error // and nodes that run in this process, by name
+	testAPI     *testapi.API                           // nil without one
 	fake        *fakenodes.Nodes                       // nil if there are none
 	listener    net.Listener
 	kubeconfig  string // absolute path, "" in memory
@@ -98,6 +103,12 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	if err := origin.open(ctx, c, o, s.registry); err != nil {
 		return nil, err
 	}
+	if o.TestAPI {
+		if err := origin.addTestAPI(c); err != nil {
+			return nil, err
+		}
+		s.admin.testAPI = origin.testAPI
+	}
 	if err := s.addAudit(&c.Audit); err != nil {
 		return nil, err
 	}
@@ -106,7 +117,7 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	if err := cluster.buildStandalone(c, o.UserAgent, origin, s.audit); err != nil {
 		return nil, err
 	}
-	if err := s.addEdge(cluster.handler, cluster.health, origin.edgeOptions(c, &o, s.registry), &c.TLS); err != nil {
+	if err := s.addEdge(origin.withFaults(cluster.handler), cluster.health, origin.edgeOptions(c, &o, s.registry), &c.TLS); err != nil {
 		return nil, err
 	}
 	return &Standalone{Server: s, origin: origin}, nil
@@ -204,6 +215,11 @@ func (a *standalone) start(ctx, background context.Context) error {
 	if a.accounts != nil {
 		a.panics.Keep(&a.background, "background", func() { a.accounts.Run(background) })
 	}
+	if a.testAPI != nil {
+		if err := a.testAPI.Snapshots.Save(ctx, testapi.Initial); err != nil {
+			return fmt.Errorf("--test-api: %w", err)
+		}
+	}
 	for name, run := range a.controllers {
 		a.panics.Keep(&a.background, "background", func() {
 			if err := run(background); err != nil && background.Err() == nil {
@@ -212,6 +228,23 @@ func (a *standalone) start(ctx, background context.Context) error {
 		})
 	}
 	return nil
+}
+
+// addTestAPI makes the test API.
+func (a *standalone) addTestAPI(c *config.Standalone) error {
+	if !admin.Loopback(c.AdminListen) {
+		return errors.New("--test-api: anybody who reaches the admin listener could delete all objects; set --admin-listen to a loopback address")
+	}
+	a.testAPI = &testapi.API{Snapshots: testapi.NewSnapshots(a.engine, c.Etcd.Prefix, c.EventTTL), Faults: testapi.NewFaults()}
+	return nil
+}
+
+// withFaults returns the handler with the faults of the test API.
+func (a *standalone) withFaults(h api.Handler) api.Handler {
+	if a.testAPI == nil {
+		return h
+	}
+	return a.testAPI.Faults.Wrap(h)
 }
 
 func (a *standalone) listen(e *edge.Server) (edge.Addresses, error) {

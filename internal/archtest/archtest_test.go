@@ -135,7 +135,7 @@ var fences = []fence{
 	// The origin is an http.Handler built from Kubernetes' handlers.
 	{library: "net/http", exact: true, allowed: []string{
 		"internal/credentials", "internal/edgetest", "internal/envtest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "proxy/console", "cmd", "test",
-		"origin/server", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal",
+		"origin/server", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal", "origin/testapi",
 	}, tests: true},
 	// Metrics are registered with the Registerer that was passed in, never with the global one.
 	{library: "github.com/prometheus/client_golang/prometheus/promauto"},

@@ -49,8 +49,9 @@ const (
 	startTimeout = time.Minute
 	// logLines is how many lines of the server's log are saved.
 	logLines = 200
-	// ready begins the line with which kubeweir says that it is ready.
-	ready = "kubeweir: ready on "
+	// ready and testAPI begin lines of kubeweir: that it is ready, and where the test API is.
+	ready   = "kubeweir: ready on "
+	testAPI = "kubeweir: test API on "
 )
 
 // Start starts a server that ends with the test, and returns the administrator's configuration. args
@@ -78,8 +79,9 @@ type Server struct {
 	config *rest.Config
 	done   chan struct{} // closed when the process has ended
 
-	mu  sync.Mutex
-	log []string // guarded by mu: the last logLines
+	mu      sync.Mutex
+	testAPI string   // guarded by mu
+	log     []string // guarded by mu: the last logLines
 }
 
 // Launch starts a server and returns when it is ready. The caller must call Stop. Except on Windows,
@@ -94,7 +96,7 @@ func Launch(args ...string) (_ *Server, err error) {
 		return nil, fmt.Errorf("kubeweirtest: %w", err)
 	}
 	s.cmd = exec.Command(program, append([]string{
-		"standalone", "--in-memory", "--exit-with-parent", "--data-dir=" + s.dir, "--listen=127.0.0.1:0", "--admin-listen=",
+		"standalone", "--in-memory", "--exit-with-parent", "--data-dir=" + s.dir, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--test-api",
 		"--log-level=error", "--disable-admission-plugins=ServiceAccount",
 	}, args...)...)
 	stderr, err := s.cmd.StderrPipe()
@@ -138,6 +140,9 @@ func (s *Server) run(stderr *bufio.Reader, started func()) {
 		s.mu.Lock()
 		s.log = append(s.log, line)
 		s.log = s.log[max(0, len(s.log)-logLines):]
+		if url, found := strings.CutPrefix(line, testAPI); found {
+			s.testAPI = url
+		}
 		s.mu.Unlock()
 		if strings.HasPrefix(line, ready) {
 			started()
@@ -161,6 +166,14 @@ func (s *Server) await(started <-chan struct{}) (err error) {
 
 // Config returns the administrator's configuration. The caller may change it.
 func (s *Server) Config() *rest.Config { return rest.CopyConfig(s.config) }
+
+// TestAPI returns the URL of the server's test API, with a slash at its end: a POST to reset below it
+// drops all objects. See docs/test-api.md.
+func (s *Server) TestAPI() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.testAPI
+}
 
 // Log returns the end of the server's log.
 func (s *Server) Log() string {

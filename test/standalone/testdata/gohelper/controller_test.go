@@ -2,6 +2,7 @@ package controller
 
 import (
 	"log"
+	"net/http"
 	"os"
 	"testing"
 	"time"
@@ -15,11 +16,14 @@ import (
 	"github.com/kubeweir/kubeweir/origin/kubeweirtest"
 )
 
-var shared *rest.Config
+var (
+	server *kubeweirtest.Server
+	shared *rest.Config
+)
 
 func TestMain(m *testing.M) {
-	server, err := kubeweirtest.Launch()
-	if err != nil {
+	var err error
+	if server, err = kubeweirtest.Launch(); err != nil {
 		log.Fatal(err)
 	}
 	shared = server.Config()
@@ -30,8 +34,16 @@ func TestMain(m *testing.M) {
 
 func TestShared(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(shared)
-	if _, err := client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
-		t.Fatal(err)
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}
+	for range 2 {
+		if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), settings, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.Post(server.TestAPI()+"reset", "", nil)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatal(resp, err)
+		}
+		_ = resp.Body.Close()
 	}
 }
 

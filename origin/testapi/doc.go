@@ -1,0 +1,14 @@
+// Package testapi has what tests want of an API server and no cluster offers: snapshots of all objects
+// and faults on request. `kubeweir standalone --test-api` serves it on the admin listener:
+//
+//	POST   /kubeweir/v1/reset                     restore the objects of the server's start
+//	PUT    /kubeweir/v1/snapshots/{name}          save all objects
+//	POST   /kubeweir/v1/snapshots/{name}/restore  restore them
+//	DELETE /kubeweir/v1/snapshots/{name}
+//	POST   /kubeweir/v1/faults                    respond to the next matching requests with a fault
+//	GET    /kubeweir/v1/faults                    the faults that are left
+//	DELETE /kubeweir/v1/faults
+//	POST   /kubeweir/v1/watches/end               end all watches, which clients then resume
+//
+// Errors are plain text.
+package testapi

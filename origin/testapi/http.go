@@ -1,0 +1,82 @@
+package testapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// maxBody bounds the body of a request, in bytes.
+const maxBody = 64 << 10
+
+// API is the test API of a server.
+type API struct {
+	Snapshots *Snapshots
+	Faults    *Faults
+}
+
+// Handler serves the API under Path.
+func (a *API) Handler() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, do func(w http.ResponseWriter, r *http.Request) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			switch err := do(w, r); {
+			case errors.Is(err, errNoSnapshot):
+				http.Error(w, err.Error(), http.StatusNotFound)
+			case errors.Is(err, errBadRequest):
+				http.Error(w, err.Error(), http.StatusBadRequest)
+			case errors.Is(err, errTooMany):
+				http.Error(w, err.Error(), http.StatusInsufficientStorage)
+			case err != nil:
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			}
+		})
+	}
+	handle("POST "+Path+"reset", func(_ http.ResponseWriter, r *http.Request) error {
+		a.Faults.Clear()
+		return a.Snapshots.Restore(r.Context(), Initial)
+	})
+	handle("PUT "+Path+"snapshots/{name}", func(_ http.ResponseWriter, r *http.Request) error {
+		return a.Snapshots.Save(r.Context(), r.PathValue("name"))
+	})
+	handle("POST "+Path+"snapshots/{name}/restore", func(_ http.ResponseWriter, r *http.Request) error {
+		return a.Snapshots.Restore(r.Context(), r.PathValue("name"))
+	})
+	handle("DELETE "+Path+"snapshots/{name}", func(_ http.ResponseWriter, r *http.Request) error {
+		return a.Snapshots.Delete(r.PathValue("name"))
+	})
+	handle("POST "+Path+"faults", func(w http.ResponseWriter, r *http.Request) error {
+		var fault Fault
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&fault); err != nil {
+			return badRequest(err)
+		}
+		if err := a.Faults.Add(&fault); err != nil {
+			return badRequest(err)
+		}
+		return nil
+	})
+	handle("GET "+Path+"faults", func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Content-Type", "application/json")
+		return json.NewEncoder(w).Encode(a.Faults.List())
+	})
+	handle("DELETE "+Path+"faults", func(http.ResponseWriter, *http.Request) error {
+		a.Faults.Clear()
+		return nil
+	})
+	handle("POST "+Path+"watches/end", func(http.ResponseWriter, *http.Request) error {
+		a.Faults.EndWatches()
+		return nil
+	})
+	return mux
+}
+
+// Path is the prefix of the API's paths.
+const Path = "/kubeweir/v1/"
+
+// errBadRequest is the error of a request that is wrong.
+var errBadRequest = errors.New("fault not added")
+
+func badRequest(err error) error { return fmt.Errorf("%w: %w", errBadRequest, err) }
