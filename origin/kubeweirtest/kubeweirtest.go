@@ -97,7 +97,7 @@ func Launch(args ...string) (_ *Server, err error) {
 	}
 	s.cmd = exec.Command(program, append([]string{
 		"standalone", "--in-memory", "--exit-with-parent", "--data-dir=" + s.dir, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--test-api",
-		"--log-level=error", "--disable-admission-plugins=ServiceAccount",
+		"--log-level=error", "--shutdown-drain=0s", "--disable-admission-plugins=ServiceAccount",
 	}, args...)...)
 	stderr, err := s.cmd.StderrPipe()
 	if err == nil {

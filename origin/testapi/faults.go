@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -183,11 +185,12 @@ func (h *handler) Serve(ctx context.Context, r *api.Request) *api.Response {
 // EndWatches ends all watches but those over WebSockets, as their timeout would. It returns their number.
 func (f *Faults) EndWatches() int {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	for w := range f.watches {
+	open := slices.Collect(maps.Keys(f.watches))
+	f.mu.Unlock()
+	for _, w := range open { // without the lock, which Stop takes
 		w.writer.Close()
 	}
-	return len(f.watches)
+	return len(open)
 }
 
 // watch is a watch that EndWatches ends.

@@ -12,9 +12,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -183,6 +185,28 @@ func TestEnvtestOnDisk(t *testing.T) {
 	if _, err := client.CoreV1().Namespaces().Get(ctx, "remains", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestEnvtestSideBySide starts many environments at the same time: fifty in a soak.
+func TestEnvtestSideBySide(t *testing.T) {
+	dir := assets(t.Context(), t)
+	var slowest atomic.Int64
+	t.Run("all", func(t *testing.T) {
+		for range soak.Cases(5, 50) {
+			t.Run("environment", func(t *testing.T) {
+				t.Parallel()
+				began := time.Now()
+				client := startEnvironment(t, &envtest.Environment{BinaryAssetsDirectory: dir})
+				took := time.Since(began)
+				for last := slowest.Load(); int64(took) > last && !slowest.CompareAndSwap(last, int64(took)); last = slowest.Load() {
+				}
+				if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+	t.Logf("the slowest started in %s", time.Duration(slowest.Load()).Round(time.Millisecond))
 }
 
 // TestEnvtestEndsWithItsParent kills a process that has started an API server.

@@ -22,6 +22,7 @@ const notice = "This Pod is simulated by kubeweir (--fake-nodes): it has no cont
 type kubelet struct {
 	listener net.Listener
 	server   *http.Server
+	done     chan struct{} // closed when it no longer serves
 }
 
 func newKubelet() (*kubelet, error) {
@@ -39,14 +40,23 @@ func newKubelet() (*kubelet, error) {
 		_, _ = io.WriteString(w, notice)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, notice, http.StatusNotImplemented) })
-	k := &kubelet{listener, &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}}
-	go func() { _ = k.server.Serve(listener) }() // until close
+	k := &kubelet{
+		listener: listener, done: make(chan struct{}),
+		server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)},
+	}
+	go func() {
+		defer close(k.done)
+		_ = k.server.Serve(listener) // until close
+	}()
 	return k, nil
 }
 
 func (k *kubelet) port() int32 { return int32(k.listener.Addr().(*net.TCPAddr).Port) }
 
-func (k *kubelet) close() { _ = k.server.Close() }
+func (k *kubelet) close() {
+	_ = k.server.Close()
+	<-k.done
+}
 
 // selfSigned returns a certificate that nobody verifies, as that of a kubelet without serverTLSBootstrap.
 func selfSigned() (*tls.Certificate, error) {
