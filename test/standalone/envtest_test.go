@@ -196,7 +196,7 @@ func TestEnvtestSideBySide(t *testing.T) {
 			t.Run("environment", func(t *testing.T) {
 				t.Parallel()
 				began := time.Now()
-				client := startEnvironment(t, &envtest.Environment{BinaryAssetsDirectory: dir})
+				client := startEnvironment(t, &envtest.Environment{BinaryAssetsDirectory: dir, ControlPlaneStartTimeout: 2 * time.Minute})
 				took := time.Since(began)
 				for last := slowest.Load(); int64(took) > last && !slowest.CompareAndSwap(last, int64(took)); last = slowest.Load() {
 				}
