@@ -120,7 +120,7 @@ func serveAPIServer(ctx context.Context, a *envtest.APIServer, store *envtest.St
 		a.Config.Etcd.Servers = nil
 	}
 	if names := os.Getenv(controllersVariable); names != "" {
-		a.Config.Controllers = strings.Split(names, ",")
+		a.Config.Controllers = strings.Split(strings.ReplaceAll(names, " ", ""), ",")
 	}
 	if store.DataDir != "" {
 		options.InMemory, a.Config.DataDir = false, filepath.Join(store.DataDir, "kubeweir")

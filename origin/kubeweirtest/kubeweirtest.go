@@ -160,8 +160,11 @@ func (s *Server) await(started <-chan struct{}) (err error) {
 	case <-time.After(startTimeout):
 		return fmt.Errorf("it is not ready after %v", startTimeout)
 	}
-	s.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "kubeconfig"))
-	return err
+	if s.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "kubeconfig")); err != nil {
+		return err
+	}
+	s.config.QPS = -1 // no limit
+	return nil
 }
 
 // Config returns the administrator's configuration. The caller may change it.

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -57,8 +58,7 @@ func New(opts Options) (*Controllers, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Controllers exit if they cannot begin. That must not end the API server.
-	klog.OsExit = func(int) { runtime.Goexit() }
+	outliveExits()
 	o, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
 		return nil, fmt.Errorf("controllers: %w", err)
@@ -83,6 +83,9 @@ func New(opts Options) (*Controllers, error) {
 	}
 	return &Controllers{c.Complete(), builder{clientbuilder.SimpleControllerClientBuilder{ClientConfig: own}, opts.RootCA}}, nil
 }
+
+// outliveExits has a controller or a scheduler that exits end its goroutine, not the API server.
+var outliveExits = sync.OnceFunc(func() { klog.OsExit = func(int) { runtime.Goexit() } })
 
 // resolve replaces the names by kube-controller-manager's.
 func resolve(given []string) ([]string, error) {

@@ -19,6 +19,7 @@ const schedulerAgent = "kube-scheduler"
 // RunScheduler runs kube-scheduler with its default profile until ctx ends. config must be the
 // configuration of a client that may do everything. The API server must respond.
 func RunScheduler(ctx context.Context, config *rest.Config) error {
+	outliveExits()
 	config = rest.CopyConfig(config)
 	config.UserAgent = schedulerAgent
 	client, err := kubernetes.NewForConfig(config)

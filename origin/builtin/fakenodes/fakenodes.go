@@ -118,7 +118,7 @@ func (f *Nodes) Run(ctx context.Context) error {
 		select {
 		case <-tick.C:
 			for i := range f.n {
-				_ = f.renew(ctx, prefix+fmt.Sprint(i)) // the next renewal may succeed
+				f.maintain(ctx, prefix+fmt.Sprint(i))
 			}
 		case <-ctx.Done():
 		}
@@ -168,6 +168,16 @@ func (f *Nodes) register(ctx context.Context, name string) error {
 		return err
 	}
 	return f.renew(ctx, name)
+}
+
+// maintain renews the lease of a node, and registers the node again if it was deleted. Errors
+// are ignored: the next call tries again.
+func (f *Nodes) maintain(ctx context.Context, name string) {
+	if _, err := f.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		_ = f.register(ctx, name)
+		return
+	}
+	_ = f.renew(ctx, name)
 }
 
 // renew renews the lease of a node, which tells the controller nodelifecycle that it is alive.
