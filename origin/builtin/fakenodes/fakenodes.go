@@ -170,10 +170,11 @@ func (f *Nodes) register(ctx context.Context, name string) error {
 	return f.renew(ctx, name)
 }
 
-// maintain renews the lease of a node, and registers the node again if it was deleted. Errors
-// are ignored: the next call tries again.
+// maintain renews the lease of a node, and registers the node again if it was deleted or has no
+// status. Errors are ignored: the next call tries again.
 func (f *Nodes) maintain(ctx context.Context, name string) {
-	if _, err := f.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	node, err := f.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && node.Status.NodeInfo.KubeletVersion == "" {
 		_ = f.register(ctx, name)
 		return
 	}
