@@ -97,6 +97,9 @@ const (
 	ListenerSidecar
 )
 
+// TestAPIPath is the prefix of the paths of package origin/testapi on the admin listener.
+const TestAPIPath = "/kubeweir/v1/"
+
 // Handler responds to requests. Serve may be called by any number of goroutines. ctx ends when the
 // client disconnects, if the transport can tell, or when the server is closed. Serve never returns
 // nil.

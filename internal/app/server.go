@@ -222,7 +222,7 @@ func (s *Server) AdminAddr() net.Addr {
 func (s *Server) Announce(stderr io.Writer) {
 	s.form.announce(stderr, s.addresses)
 	if s.admin.testAPI != nil {
-		fmt.Fprintf(stderr, "kubeweir: test API on http://%s%s\n", s.AdminAddr(), admin.TestAPIPath)
+		fmt.Fprintf(stderr, "kubeweir: test API on http://%s%s\n", s.AdminAddr(), api.TestAPIPath)
 	}
 	if s.addresses.Sidecar != nil {
 		fmt.Fprintf(stderr, "kubeweir: sidecar on %s\n", s.addresses.Sidecar)

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -51,6 +52,9 @@ func (a *standalone) open(ctx context.Context, c *config.Standalone, o Standalon
 // openStore opens etcd, or the store in the data folder.
 func (a *standalone) openStore(ctx context.Context, c *config.Standalone, o StandaloneOptions, registerer prometheus.Registerer) (err error) {
 	if len(c.Etcd.Servers) > 0 {
+		if o.ObjectsInMemory {
+			return errors.New("--in-memory: the objects are in etcd because of --etcd-servers; leave one of them out")
+		}
 		a.engine, err = etcd.Open(ctx, etcd.Options{
 			Endpoints: c.Etcd.Servers, CAFile: c.Etcd.CAFile, CertFile: c.Etcd.CertFile, KeyFile: c.Etcd.KeyFile,
 			Logger: o.Logger, Registerer: registerer,

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // maxBody bounds the body of a request, in bytes.
@@ -16,7 +18,7 @@ type API struct {
 	Faults    *Faults
 }
 
-// Handler serves the API under Path.
+// Handler serves the API under api.TestAPIPath.
 func (a *API) Handler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, do func(w http.ResponseWriter, r *http.Request) error) {
@@ -33,20 +35,20 @@ func (a *API) Handler() http.Handler {
 			}
 		})
 	}
-	handle("POST "+Path+"reset", func(_ http.ResponseWriter, r *http.Request) error {
+	handle("POST "+api.TestAPIPath+"reset", func(_ http.ResponseWriter, r *http.Request) error {
 		a.Faults.Clear()
 		return a.Snapshots.Restore(r.Context(), Initial)
 	})
-	handle("PUT "+Path+"snapshots/{name}", func(_ http.ResponseWriter, r *http.Request) error {
+	handle("PUT "+api.TestAPIPath+"snapshots/{name}", func(_ http.ResponseWriter, r *http.Request) error {
 		return a.Snapshots.Save(r.Context(), r.PathValue("name"))
 	})
-	handle("POST "+Path+"snapshots/{name}/restore", func(_ http.ResponseWriter, r *http.Request) error {
+	handle("POST "+api.TestAPIPath+"snapshots/{name}/restore", func(_ http.ResponseWriter, r *http.Request) error {
 		return a.Snapshots.Restore(r.Context(), r.PathValue("name"))
 	})
-	handle("DELETE "+Path+"snapshots/{name}", func(_ http.ResponseWriter, r *http.Request) error {
+	handle("DELETE "+api.TestAPIPath+"snapshots/{name}", func(_ http.ResponseWriter, r *http.Request) error {
 		return a.Snapshots.Delete(r.PathValue("name"))
 	})
-	handle("POST "+Path+"faults", func(w http.ResponseWriter, r *http.Request) error {
+	handle("POST "+api.TestAPIPath+"faults", func(w http.ResponseWriter, r *http.Request) error {
 		var fault Fault
 		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 		d.DisallowUnknownFields()
@@ -58,23 +60,20 @@ func (a *API) Handler() http.Handler {
 		}
 		return nil
 	})
-	handle("GET "+Path+"faults", func(w http.ResponseWriter, _ *http.Request) error {
+	handle("GET "+api.TestAPIPath+"faults", func(w http.ResponseWriter, _ *http.Request) error {
 		w.Header().Set("Content-Type", "application/json")
 		return json.NewEncoder(w).Encode(a.Faults.List())
 	})
-	handle("DELETE "+Path+"faults", func(http.ResponseWriter, *http.Request) error {
+	handle("DELETE "+api.TestAPIPath+"faults", func(http.ResponseWriter, *http.Request) error {
 		a.Faults.Clear()
 		return nil
 	})
-	handle("POST "+Path+"watches/end", func(http.ResponseWriter, *http.Request) error {
+	handle("POST "+api.TestAPIPath+"watches/end", func(http.ResponseWriter, *http.Request) error {
 		a.Faults.EndWatches()
 		return nil
 	})
 	return mux
 }
-
-// Path is the prefix of the API's paths.
-const Path = "/kubeweir/v1/"
 
 // errBadRequest is the error of a request that is wrong.
 var errBadRequest = errors.New("fault not added")

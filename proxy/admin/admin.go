@@ -32,13 +32,10 @@ type Options struct {
 	Verify Verify
 	// Console serves / and /console/; nil to list the paths at /.
 	Console http.Handler
-	// TestAPI serves TestAPIPath; nil without one.
+	// TestAPI serves api.TestAPIPath; nil without one.
 	TestAPI http.Handler
 	Log     *slog.Logger
 }
-
-// TestAPIPath is the prefix of the paths of the test API, see package origin/testapi.
-const TestAPIPath = "/kubeweir/v1/"
 
 // Server is the admin listener: plain HTTP, which clients of the API are not meant to reach.
 type Server struct {
@@ -115,7 +112,7 @@ func (o *Options) mux() *http.ServeMux {
 		mux.Handle(VerifyPath, serveVerify(o.Verify))
 	}
 	if o.TestAPI != nil {
-		mux.Handle(TestAPIPath, o.TestAPI)
+		mux.Handle(api.TestAPIPath, o.TestAPI)
 	}
 	if o.Console != nil {
 		mux.Handle("/{$}", o.Console)

@@ -89,6 +89,9 @@ var outliveExits = sync.OnceFunc(func() { klog.OsExit = func(int) { runtime.Goex
 
 // resolve replaces the names by kube-controller-manager's.
 func resolve(given []string) ([]string, error) {
+	if !slices.ContainsFunc(given, func(name string) bool { return !strings.HasPrefix(name, "-") }) {
+		return nil, fmt.Errorf("%s runs nothing: put * before it for all but these", strings.Join(given, ","))
+	}
 	known, aliases := app.KnownControllers(), app.ControllerAliases()
 	out := make([]string, 0, len(given))
 	for _, name := range given {

@@ -16,7 +16,8 @@ func TestNames(t *testing.T) {
 		{given: []string{"garbage-collector", "root-ca-certificate-publisher"}, want: []string{"garbage-collector-controller", "root-ca-certificate-publisher-controller"}},
 		{given: []string{"*", "-job", "ttl-after-finished-controller"}, want: []string{"*", "-job-controller", "ttl-after-finished-controller"}},
 		{given: []string{"namespaces"}, err: `there is no controller "namespaces"; the controllers are `},
-		{given: []string{"-*"}, err: `there is no controller "*"`},
+		{given: []string{"*", "-*"}, err: `there is no controller "*"`},
+		{given: []string{"-job", "-cronjob"}, err: "-job,-cronjob runs nothing"},
 		{given: []string{"serviceaccount-token"}, err: "serviceaccount-token-controller is not available"},
 		{given: []string{"*", "-serviceaccount-token"}, want: []string{"*", "-serviceaccount-token-controller"}},
 	} {
