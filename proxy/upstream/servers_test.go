@@ -45,6 +45,7 @@ func newOneOf(t *testing.T, name string, options ...serverOption) *oneOf {
 		case "/readyz":
 			if o.stuck.Load() {
 				<-r.Context().Done()
+				panic(http.ErrAbortHandler)
 			}
 			if o.unready.Load() {
 				w.WriteHeader(500)

@@ -246,7 +246,10 @@ func TestBrokenLists(t *testing.T) {
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
 			}, health.ErrStalled},
-			"no head": {func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, health.ErrTimeout},
+			"no head": {func(w http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				panic(http.ErrAbortHandler)
+			}, health.ErrTimeout},
 			"huge item": {func(w http.ResponseWriter, r *http.Request) {
 				fmt.Fprintf(w, `{"items":[{"a":"%s"}]}`, strings.Repeat("x", 10000))
 			}, encoding.ErrTooLarge},
