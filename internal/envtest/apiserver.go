@@ -64,11 +64,11 @@ type APIServer struct {
 	Ignored []string
 }
 
-// given are the values of flags by name, in the order of the command line.
-type given map[string][]string
+// flagValues are the values of flags by name, in the order of the command line.
+type flagValues map[string][]string
 
 // last returns the last value of a flag.
-func (g given) last(name string) string {
+func (g flagValues) last(name string) string {
 	if values := g[name]; len(values) > 0 {
 		return values[len(values)-1]
 	}
@@ -76,7 +76,7 @@ func (g given) last(name string) string {
 }
 
 // list returns the values of a flag that can be repeated or separated by commas.
-func (g given) list(name string) (out []string) {
+func (g flagValues) list(name string) (out []string) {
 	for _, values := range g[name] {
 		for v := range strings.SplitSeq(values, ",") {
 			if v = strings.TrimSpace(v); v != "" {
@@ -121,9 +121,9 @@ func ParseAPIServer(args []string) (*APIServer, error) {
 var defaultAPI = regexp.MustCompile(`^(api/ga|([a-z0-9.-]+/)?v[0-9]+)(=true)?$`)
 
 // parse reads a command line.
-func parse(args []string) (given, error) {
+func parse(args []string) (flagValues, error) {
 	known := Flags()
-	out := given{}
+	out := flagValues{}
 	for i := 0; i < len(args); i++ {
 		name, isFlag := strings.CutPrefix(args[i], "-")
 		name, value, hasValue := strings.Cut(strings.TrimPrefix(name, "-"), "=")
@@ -169,7 +169,7 @@ var sameFlags = []string{
 const retainAll = "10000"
 
 // settings returns the flags of the standalone.
-func (g given) settings() ([]string, error) {
+func (g flagValues) settings() ([]string, error) {
 	bind, port := g.last("bind-address"), g.last("secure-port")
 	if bind == "" {
 		bind = "0.0.0.0"
@@ -227,7 +227,7 @@ func (g given) settings() ([]string, error) {
 
 // authorization translates --authorization-mode and --anonymous-auth. As in kube-apiserver, the
 // default mode is AlwaysAllow, which does not accept anonymous requests.
-func (g given) authorization() ([]string, error) {
+func (g flagValues) authorization() ([]string, error) {
 	mode := config.AuthorizeAlways
 	modes := g.list("authorization-mode")
 	for _, m := range modes {
@@ -256,7 +256,7 @@ func (g given) authorization() ([]string, error) {
 }
 
 // certificate returns the certificate in --cert-dir, unless --tls-cert-file names another one.
-func (g given) certificate() []string {
+func (g flagValues) certificate() []string {
 	dir := g.last("cert-dir")
 	if dir == "" || g.last("tls-cert-file") != "" {
 		return nil

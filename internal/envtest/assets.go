@@ -20,7 +20,7 @@ func FillAssets(dir, program string) error {
 		return err
 	}
 	for _, name := range []string{"kube-apiserver", "etcd"} {
-		if err := place(filepath.Join(dir, name+suffix()), program); err != nil {
+		if err := linkOrCopy(filepath.Join(dir, name+suffix()), program); err != nil {
 			return err
 		}
 	}
@@ -28,7 +28,7 @@ func FillAssets(dir, program string) error {
 	if err != nil {
 		return err
 	}
-	return place(filepath.Join(dir, "kubectl"+suffix()), kubectl)
+	return linkOrCopy(filepath.Join(dir, "kubectl"+suffix()), kubectl)
 }
 
 func suffix() string {
@@ -57,8 +57,8 @@ func findKubectl(dir, program string) (string, error) {
 	return found, nil
 }
 
-// place links name to program, or copies it where there are no links.
-func place(name, program string) error {
+// linkOrCopy links name to program, or copies it where there are no links.
+func linkOrCopy(name, program string) error {
 	if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && runtime.GOOS != "windows" {
 		return fmt.Errorf("%s exists and is not a link; choose another folder", name)
 	}
