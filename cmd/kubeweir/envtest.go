@@ -115,7 +115,7 @@ func runAPIServer(ctx context.Context, args []string, stdout, stderr io.Writer) 
 
 // serveAPIServer serves until ctx ends, and then ends at once, as tests want it.
 func serveAPIServer(ctx context.Context, a *envtest.APIServer, store *envtest.Store, log *slog.Logger, stderr io.Writer) error {
-	options := app.StandaloneOptions{InMemory: true, UserAgent: userAgent(), Logger: log}
+	options := app.StandaloneOptions{NoDataDir: true, UserAgent: userAgent(), Logger: log}
 	if store.StandIn {
 		a.Config.Etcd.Servers = nil
 	}
@@ -123,7 +123,7 @@ func serveAPIServer(ctx context.Context, a *envtest.APIServer, store *envtest.St
 		a.Config.Controllers = strings.Split(strings.ReplaceAll(names, " ", ""), ",")
 	}
 	if store.DataDir != "" {
-		options.InMemory, a.Config.DataDir = false, filepath.Join(store.DataDir, "kubeweir")
+		options.NoDataDir, a.Config.DataDir = false, filepath.Join(store.DataDir, "kubeweir")
 	}
 	s, err := app.NewStandalone(ctx, a.Config, options)
 	if err != nil {

@@ -27,7 +27,7 @@ func running(t testing.TB, dir string) (*Standalone, *http.Client) {
 	c.Listen, c.AdminListen, c.Shutdown.Drain = "127.0.0.1:0", "", 0
 	c.DataDir = dir
 	c.Admission.DisablePlugins = []string{"ServiceAccount"}
-	s, err := NewStandalone(t.Context(), c, StandaloneOptions{InMemory: dir == "", UserAgent: "kubeweir/test", Logger: slog.New(slog.DiscardHandler)})
+	s, err := NewStandalone(t.Context(), c, StandaloneOptions{NoDataDir: dir == "", UserAgent: "kubeweir/test", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

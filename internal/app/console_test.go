@@ -18,7 +18,7 @@ func TestConsole(t *testing.T) {
 	c := config.DefaultStandalone()
 	c.Listen, c.AdminListen, c.Shutdown.Drain = "127.0.0.1:0", "127.0.0.1:0", 0
 	c.Admission.DisablePlugins = []string{"ServiceAccount"}
-	s, err := NewStandalone(t.Context(), c, StandaloneOptions{InMemory: true, UserAgent: "kubeweir/test", Logger: slog.New(slog.DiscardHandler)})
+	s, err := NewStandalone(t.Context(), c, StandaloneOptions{NoDataDir: true, UserAgent: "kubeweir/test", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func ExampleNewStandalone() {
 	c := config.DefaultStandalone()
 	c.Listen, c.AdminListen = "127.0.0.1:0", ""
 	s, err := app.NewStandalone(ctx, c, app.StandaloneOptions{
-		InMemory: true, UserAgent: "example", Logger: slog.New(slog.DiscardHandler),
+		NoDataDir: true, UserAgent: "example", Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		log.Fatal(err)

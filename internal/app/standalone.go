@@ -42,10 +42,9 @@ import (
 
 // StandaloneOptions are what the configuration does not say.
 type StandaloneOptions struct {
-	// InMemory keeps nothing on disk: objects, keys and certificates end with the
-	// process, and the data folder is not used. For tests.
-	InMemory bool
-	// ObjectsInMemory keeps the objects in memory, and keys, certificates and the kubeconfig in the
+	// NoDataDir keeps nothing on disk: objects, keys and certificates end with the process. For tests.
+	NoDataDir bool
+	// ObjectsInMemory keeps only the objects in memory. Keys, certificates and the kubeconfig are in the
 	// data folder.
 	ObjectsInMemory bool
 	// TestAPI serves package testapi on the admin listener, which must be on a loopback address.

@@ -66,10 +66,10 @@ func (a *standalone) openStore(ctx context.Context, c *config.Standalone, o Stan
 		return nil
 	}
 	options := embedded.Options{Dir: filepath.Join(c.DataDir, storeFolder), Logger: o.Logger, Registerer: registerer}
-	if o.InMemory || o.ObjectsInMemory {
+	if o.NoDataDir || o.ObjectsInMemory {
 		options.Dir, options.FS = storeFolder, vfs.NewMem()
 	}
-	if !o.InMemory {
+	if !o.NoDataDir {
 		err = os.MkdirAll(c.DataDir, 0o700)
 	}
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *standalone) openMaterial(c *config.Standalone, o StandaloneOptions, add
 		return err
 	}
 	a.url = "https://" + net.JoinHostPort(certs.ClientHost(host), port)
-	if o.InMemory {
+	if o.NoDataDir {
 		a.material, err = pki.InMemory(options)
 		return err
 	}

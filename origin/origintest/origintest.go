@@ -84,7 +84,7 @@ func StartWith(t testing.TB, o Options) *API {
 func start(ctx context.Context, o Options, log *slog.Logger) (*app.Standalone, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	s, err := app.NewStandalone(ctx, configuration(o), app.StandaloneOptions{InMemory: true, UserAgent: "kubeweir/test", Logger: log})
+	s, err := app.NewStandalone(ctx, configuration(o), app.StandaloneOptions{NoDataDir: true, UserAgent: "kubeweir/test", Logger: log})
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func startLabs(ctx context.Context, o ClustersOptions) (labs []*lab, stop func()
 func startLab(ctx context.Context, name string, o ClustersOptions) (*lab, error) {
 	c := config.DefaultStandalone()
 	c.Listen, c.AdminListen, c.Admission.DisablePlugins = "127.0.0.1:0", "", []string{"ServiceAccount"}
-	s, err := app.NewStandalone(ctx, c, app.StandaloneOptions{InMemory: true, UserAgent: "bench", Logger: slog.New(slog.DiscardHandler)})
+	s, err := app.NewStandalone(ctx, c, app.StandaloneOptions{NoDataDir: true, UserAgent: "bench", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
