@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 
 // TestGoHelper has a module of its own use package kubeweirtest, as its users do.
 func TestGoHelper(t *testing.T) {
-	testModule(t, "gohelper", "origin/kubeweirtest", "")
+	testModule(t, "gohelper", "origin/kubeweirtest", "", []string{"KUBEWEIR_BIN=" + tools(t).kubeweir}, "go", "test", "-v", "./...")
 }
 
 // TestGoHelperInProcess has a module of its own use package origintest, with the replacements that
@@ -25,6 +26,22 @@ func TestGoHelperInProcess(t *testing.T) {
 	if !soak.Enabled() {
 		t.Skip("only in a soak")
 	}
+	testModule(t, "origintest", ".", fromGoMod(t, `(?ms)^replace \(.*?^\)\n`), nil, "go", "test", "-v", "./...")
+}
+
+// TestOperator has a project as kubebuilder generates it test itself with kubeweir's assets. A first
+// run builds controller-runtime, which takes minutes.
+func TestOperator(t *testing.T) {
+	if !soak.Enabled() {
+		t.Skip("only in a soak")
+	}
+	required := "require " + fromGoMod(t, `sigs\.k8s\.io/controller-runtime v\S+`) + "\n"
+	testModule(t, "operator", "", required, []string{"KUBEBUILDER_ASSETS=" + assets(t.Context(), t)}, "make", "test")
+}
+
+// fromGoMod returns what a pattern matches in the repository's go.mod.
+func fromGoMod(t *testing.T, pattern string) string {
+	t.Helper()
 	root, err := realkube.RepoRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -33,12 +50,12 @@ func TestGoHelperInProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testModule(t, "origintest", ".", string(regexp.MustCompile(`(?ms)^replace \(.*?^\)\n`).Find(mod)))
+	return string(regexp.MustCompile(pattern).Find(mod))
 }
 
 // testModule makes a module of a folder in testdata, with more lines in its go.mod, that requires the
-// module in a folder of the repository, tidies it, and runs its tests.
-func testModule(t *testing.T, name, required, more string) {
+// module in a folder of the repository unless that is empty, tidies it, and runs its tests.
+func testModule(t *testing.T, name, required, more string, env []string, test ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	root, err := realkube.RepoRoot()
@@ -59,19 +76,20 @@ func testModule(t *testing.T, name, required, more string) {
 			t.Fatal(err)
 		}
 	}
-	path := strings.TrimSuffix("github.com/kubeweir/kubeweir/"+required, "/.")
-	for _, args := range [][]string{
-		{"mod", "edit", "-require=" + path + "@v0.1.0", "-replace=" + path + "=" + from},
-		{"mod", "tidy"},
-		{"test", "-v", "./..."},
-	} {
-		cmd := exec.CommandContext(ctx, "go", args...)
+	commands := [][]string{{"go", "mod", "tidy"}, test}
+	if required != "" {
+		path := strings.TrimSuffix("github.com/kubeweir/kubeweir/"+required, "/.")
+		commands = slices.Insert(commands, 0, []string{"go", "mod", "edit", "-require=" + path + "@v0.1.0", "-replace=" + path + "=" + from})
+	}
+	for _, args := range commands {
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod", "GOWORK=off", "GONOSUMDB=*", "KUBEWEIR_BIN="+tools(t).kubeweir)
+		cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod", "GOWORK=off", "GONOSUMDB=*")
+		cmd.Env = append(cmd.Env, env...)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
 		}
-		t.Logf("go %s\n%s", strings.Join(args, " "), out)
+		t.Logf("%s\n%s", strings.Join(args, " "), out)
 	}
 }
