@@ -41,8 +41,7 @@ func (r tokenReviewer) Create(ctx context.Context, review *authenticationv1.Toke
 // decider decides by the origin's authorizer.
 type decider struct{ server *server.Server }
 
-// Decide implements authz.Decider. RBAC does not know selectors, so they are left
-// out.
+// Decide implements authz.Decider.
 func (d decider) Decide(ctx context.Context, u user.Info, a authz.Attributes) (allowed bool, reason string, err error) {
 	decision, reason, err := d.server.Authorizer().Authorize(ctx, a.Record(u))
 	if decision == authorizer.DecisionAllow {

@@ -73,12 +73,25 @@ func (a Attributes) Clone() Attributes {
 	return a
 }
 
-// Record returns the attributes with a user, without selectors, in the form of k8s.io/apiserver.
+// Record returns the attributes with a user in the form of k8s.io/apiserver.
 func (a *Attributes) Record(u user.Info) authorizer.Attributes {
-	return authorizer.AttributesRecord{
+	record := authorizer.AttributesRecord{
 		User: u, Verb: a.Verb, Namespace: a.Namespace, APIGroup: a.APIGroup, APIVersion: a.APIVersion,
 		Resource: a.Resource, Subresource: a.Subresource, Name: a.Name, ResourceRequest: a.ResourceRequest, Path: a.Path,
 	}
+	if a.FieldSelector != "" {
+		selector, err := fields.ParseSelector(a.FieldSelector)
+		if record.FieldSelectorParsingErr = err; err == nil {
+			record.FieldSelectorRequirements = selector.Requirements()
+		}
+	}
+	if a.LabelSelector != "" {
+		selector, err := labels.Parse(a.LabelSelector)
+		if record.LabelSelectorParsingErr = err; err == nil {
+			record.LabelSelectorRequirements, _ = selector.Requirements()
+		}
+	}
+	return record
 }
 
 // Decision is the answer to "may this user do that".

@@ -534,3 +534,26 @@ func TestReviewsDoNotRevealTheGateway(t *testing.T) {
 		}
 	})
 }
+
+// TestRecordHasSelectors checks that an authorizer sees the selectors of a request, as that of nodes needs
+// them, or that they cannot be parsed.
+func TestRecordHasSelectors(t *testing.T) {
+	a := Attributes{ResourceRequest: true, Verb: "list", Resource: "pods", FieldSelector: "spec.nodeName=one", LabelSelector: "app in (web)"}
+	record := a.Record(&user.DefaultInfo{Name: "jane"})
+	byField, err := record.GetFieldSelector()
+	if err != nil || len(byField) != 1 || byField[0].Field != "spec.nodeName" || byField[0].Value != "one" {
+		t.Errorf("%v, %v", byField, err)
+	}
+	byLabel, err := record.GetLabelSelector()
+	if err != nil || len(byLabel) != 1 || byLabel[0].Key() != "app" {
+		t.Errorf("%v, %v", byLabel, err)
+	}
+	a.FieldSelector, a.LabelSelector = "spec.nodeName", "app in"
+	record = a.Record(&user.DefaultInfo{Name: "jane"})
+	if _, err := record.GetFieldSelector(); err == nil {
+		t.Error("an invalid field selector")
+	}
+	if _, err := record.GetLabelSelector(); err == nil {
+		t.Error("an invalid label selector")
+	}
+}
