@@ -81,11 +81,12 @@ type AuthorizationMode string
 // The authorization modes, with kube-apiserver's names.
 const (
 	AuthorizeRBAC   AuthorizationMode = "RBAC"
+	AuthorizeNodes  AuthorizationMode = "Node,RBAC"
 	AuthorizeAlways AuthorizationMode = "AlwaysAllow"
 )
 
 func (AuthorizationMode) choices() []string {
-	return []string{string(AuthorizeRBAC), string(AuthorizeAlways)}
+	return []string{string(AuthorizeRBAC), string(AuthorizeNodes), string(AuthorizeAlways)}
 }
 
 // Services are the ranges of cluster IPs and node ports.

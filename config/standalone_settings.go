@@ -86,6 +86,7 @@ func (s *Standalone) authenticationSettings() section {
 		{"authentication.serviceAccounts.keyFiles", "service-account-key-file", &authn.ServiceAccounts.KeyFiles, nil,
 			"PEM `files` with further public keys, or certificates, that verify service account tokens", ""},
 		{"authorization.mode", "authorization-mode", &s.Authorization.Mode, nil,
-			"`mode` of authorization: RBAC, or AlwaysAllow, with which every authenticated client may do everything", ""},
+			"`mode` of authorization: RBAC; Node,RBAC, with which kubelets need no roles, and read only what their own Pods use; or AlwaysAllow, with which every authenticated client may do everything",
+			"with Node, all nodes, Pods and volumes are in memory once more"},
 	}}
 }

@@ -163,6 +163,7 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 			Issuer:                    tokens.Issuer,
 			Audiences:                 tokens.Audiences,
 			AlwaysAllow:               c.Authorization.Mode == config.AuthorizeAlways,
+			AuthorizeNodes:            c.Authorization.Mode == config.AuthorizeNodes,
 		},
 		AdvertiseAddress: advertised, ServiceCIDR: services,
 		NodePorts:     server.PortRange{Base: from, Size: to - from + 1},

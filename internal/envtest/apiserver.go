@@ -231,19 +231,18 @@ func (g flagValues) authorization() ([]string, error) {
 	mode := config.AuthorizeAlways
 	modes := g.list("authorization-mode")
 	for _, m := range modes {
-		switch m {
-		case "RBAC":
-			mode = config.AuthorizeRBAC
-		case "AlwaysAllow", "Node": // nodes get what RBAC gives them
-		default:
-			return nil, fmt.Errorf("--authorization-mode=%s is not supported: the modes are RBAC and AlwaysAllow", m)
+		if !slices.Contains([]string{"AlwaysAllow", "Node", "RBAC"}, m) {
+			return nil, fmt.Errorf("--authorization-mode=%s is not supported: the modes are Node, RBAC and AlwaysAllow", m)
 		}
 	}
-	switch {
-	case slices.Contains(modes, "AlwaysAllow"):
-		mode = config.AuthorizeAlways
-	case len(modes) > 0 && mode == config.AuthorizeAlways:
+	switch hasRBAC, hasNode := slices.Contains(modes, "RBAC"), slices.Contains(modes, "Node"); {
+	case len(modes) == 0, slices.Contains(modes, "AlwaysAllow"):
+	case !hasRBAC:
 		return nil, errors.New("--authorization-mode=Node is not supported without RBAC")
+	case hasNode:
+		mode = config.AuthorizeNodes
+	default:
+		mode = config.AuthorizeRBAC
 	}
 	anonymous := g.last("anonymous-auth")
 	if mode == config.AuthorizeAlways {

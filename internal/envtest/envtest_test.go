@@ -28,7 +28,7 @@ func TestParseAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := a.Config
-	if c.Listen != "127.0.0.1:0" || c.AdminListen != "" || c.Authorization.Mode != config.AuthorizeRBAC || !c.Authentication.Anonymous ||
+	if c.Listen != "127.0.0.1:0" || c.AdminListen != "" || c.Authorization.Mode != config.AuthorizeNodes || !c.Authentication.Anonymous ||
 		c.Authentication.ServiceAccounts.Issuer != "https://127.0.0.1:1/" || c.Audit.MaxSize != 5<<20 || c.Audit.MaxBackups != 10000 || len(c.Etcd.Servers) != 1 || c.Shutdown.Drain != 0 {
 		t.Errorf("%+v", c)
 	}
@@ -72,9 +72,9 @@ func TestWrongFlags(t *testing.T) {
 		"--cloud-provider=x":                     "--cloud-provider is not a flag of kube-apiserver; see kube-apiserver --help",
 		"--secure-prt=1":                         "--secure-prt is not a flag of kube-apiserver; did you mean --secure-port?",
 		"--secure-port":                          "--secure-port needs a value",
-		server + " --authorization-mode=Webhook": "--authorization-mode=Webhook is not supported: the modes are RBAC and AlwaysAllow",
+		server + " --authorization-mode=Webhook": "--authorization-mode=Webhook is not supported: the modes are Node, RBAC and AlwaysAllow",
 		server + " --authorization-mode=Node":    "--authorization-mode=Node is not supported without RBAC",
-		server + " --authorization-webhook-config-file=x":                                 "--authorization-webhook-config-file is not supported: the authorization modes are RBAC and AlwaysAllow",
+		server + " --authorization-webhook-config-file=x":                                 "--authorization-webhook-config-file is not supported: the authorization modes are Node, RBAC and AlwaysAllow",
 		server + " --runtime-config=batch/v1=false":                                       "--runtime-config=batch/v1=false is not supported: the default APIs are served",
 		server + " --runtime-config=api/all=true":                                         "--runtime-config=api/all=true is not supported: the default APIs are served",
 		server + " --bind-address=localhost":                                              `--bind-address must be an IP address, not "localhost"`,

@@ -102,6 +102,7 @@ func (b *builder) addAccess() error {
 		SigningKey:                id.ServiceAccountKey,
 		PublicKeys:                id.ServiceAccountPublicKeys,
 		AlwaysAllow:               id.AlwaysAllow,
+		Nodes:                     id.AuthorizeNodes,
 		Client:                    b.client,
 		Informers:                 b.informers,
 	})

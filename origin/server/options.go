@@ -74,6 +74,8 @@ type Identity struct {
 	Audiences []string
 	// AlwaysAllow lets every authenticated client do everything, instead of what RBAC allows.
 	AlwaysAllow bool
+	// AuthorizeNodes puts the Node authorizer before RBAC.
+	AuthorizeNodes bool
 }
 
 // KubeletClient configures requests to kubelets by paths of PEM files, which are read again when

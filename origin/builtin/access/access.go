@@ -7,8 +7,8 @@
 // secret, pod, node) are read when the token is first seen and again ten seconds later. They are
 // not kept in informers, because tokens are few, but pods and nodes are many.
 //
-// The Node authorizer is left out; it would keep a graph of all pods, volumes and
-// claims. Kubelets need a binding to ClusterRole system:node.
+// The Node authorizer runs only if Config.Nodes is set, because it keeps all nodes, pods, volumes
+// and attachments in informers. Without it, kubelets need a binding to ClusterRole system:node.
 package access
 
 import (
@@ -30,11 +30,14 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
 	kubeauthenticator "k8s.io/kubernetes/pkg/kubeapiserver/authenticator"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 	"k8s.io/kubernetes/plugin/pkg/auth/authenticator/token/bootstrap"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/node"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
 // tokenCacheTTL is how long an accepted token is cached (pkg/kubeapiserver/options:
@@ -69,10 +72,13 @@ type Config struct {
 	PublicKeys []any
 	// AlwaysAllow replaces RBAC by kube-apiserver's mode AlwaysAllow.
 	AlwaysAllow bool
+	// Nodes puts the Node authorizer before RBAC, as --authorization-mode=Node,RBAC does.
+	Nodes bool
 	// Client is privileged and must not authenticate by a service-account token. It
 	// may be unusable until the server serves.
 	Client kubernetes.Interface
-	// Informers are the informers of the RBAC types; the caller starts them.
+	// Informers are those of the RBAC types, and with Nodes those of what nodes use; the caller
+	// starts them.
 	Informers informers.SharedInformerFactory
 }
 
@@ -87,7 +93,8 @@ type Access struct {
 	// Published is the configuration from which extension API servers learn how to authenticate
 	// clients.
 	Published clusterauthenticationtrust.ClusterAuthenticationInfo
-	// Authorizer permits everything for system:masters, and otherwise applies RBAC.
+	// Authorizer permits everything for system:masters, and otherwise applies RBAC, after the Node
+	// authorizer if there is one.
 	Authorizer   authorizer.Authorizer
 	RuleResolver authorizer.RuleResolver
 	// Tokens issues service account tokens; nil without a SigningKey.
@@ -114,7 +121,7 @@ func New(ctx context.Context, cfg Config) (*Access, error) {
 		a.Authorizer, a.RuleResolver = always, always
 		return a, nil
 	}
-	return a, a.addAuthorizer(cfg.Informers)
+	return a, a.addAuthorizer(cfg.Informers, cfg.Nodes)
 }
 
 // addTokens sets up the issuing and verifying of service account tokens.
@@ -221,8 +228,9 @@ func requestHeader(ca dynamiccertificates.CAContentProvider, names []string) *au
 	}
 }
 
-// addAuthorizer does what pkg/kubeapiserver/authorizer does for mode RBAC.
-func (a *Access) addAuthorizer(f informers.SharedInformerFactory) error {
+// addAuthorizer does what pkg/kubeapiserver/authorizer does for the modes RBAC and Node,RBAC. The
+// names of the authorizers are part of the message that clients get with a rejection.
+func (a *Access) addAuthorizer(f informers.SharedInformerFactory, nodes bool) error {
 	v1 := f.Rbac().V1()
 	byRole := rbac.New(
 		&rbac.RoleGetter{Lister: v1.Roles().Lister()},
@@ -230,12 +238,26 @@ func (a *Access) addAuthorizer(f informers.SharedInformerFactory) error {
 		&rbac.ClusterRoleGetter{Lister: v1.ClusterRoles().Lister()},
 		&rbac.ClusterRoleBindingLister{Lister: v1.ClusterRoleBindings().Lister()},
 	)
-	a.RuleResolver = union.NewRuleResolvers(byRole)
+	all := []union.NamedAuthorizer{
+		{AuthorizerName: "kubernetes.io/system-privileged-group", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
+	}
+	var rules []authorizer.RuleResolver
+	if nodes {
+		byNode := newNodeAuthorizer(f)
+		all, rules = append(all, union.NamedAuthorizer{AuthorizerName: "node", Authorizer: byNode}), append(rules, byNode)
+	}
+	a.RuleResolver = union.NewRuleResolvers(append(rules, byRole)...)
 	var err error
-	a.Authorizer, err = union.New(
-		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/system-privileged-group", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
-		// The name is part of the message that clients get with a rejection.
-		union.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: byRole},
-	)
+	a.Authorizer, err = union.New(append(all, union.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: byRole})...)
 	return err
+}
+
+// newNodeAuthorizer returns an authorizer for kubelets. Its graph of what the pods of each node use
+// is filled by the informers.
+func newNodeAuthorizer(f informers.SharedInformerFactory) *node.NodeAuthorizer {
+	graph := node.NewGraph()
+	node.AddGraphEventHandlers(graph,
+		f.Core().V1().Nodes(), f.Core().V1().Pods(), f.Core().V1().PersistentVolumes(), f.Storage().V1().VolumeAttachments(),
+		f.Resource().V1().ResourceSlices(), f.Certificates().V1().PodCertificateRequests())
+	return node.NewAuthorizer(graph, nodeidentifier.NewDefaultNodeIdentifier(), bootstrappolicy.NodeRules())
 }

@@ -130,7 +130,7 @@ func choices() map[reflect.Type][]any {
 		reflect.TypeFor[config.Switch]():            {"true", "false", true, false},
 		reflect.TypeFor[config.Profile]():           {config.NoProfile, config.Dashboard},
 		reflect.TypeFor[config.SelfReviews]():       {config.Forwarded, config.Cached},
-		reflect.TypeFor[config.AuthorizationMode](): {config.AuthorizeRBAC, config.AuthorizeAlways},
+		reflect.TypeFor[config.AuthorizationMode](): {config.AuthorizeRBAC, config.AuthorizeNodes, config.AuthorizeAlways},
 		reflect.TypeFor[config.View]():              {config.Full, config.Redacted},
 		reflect.TypeFor[config.OverBudget]():        {config.RejectOverBudget, config.CachedOverBudget},
 		reflect.TypeFor[config.TLSVersion]():        {config.TLS12, config.TLS13},

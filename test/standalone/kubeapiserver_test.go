@@ -1,0 +1,168 @@
+package standalone
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// flagged is a running API server with the flags of TestEnvtestLikeKubeAPIServer.
+type flagged struct {
+	*testing.T
+	env   *envtest.Environment
+	admin *kubernetes.Clientset
+	// responses are compared.
+	responses strings.Builder
+}
+
+// wants fails the test unless the responses contain a text.
+func (f *flagged) wants(texts ...string) {
+	f.Helper()
+	for _, text := range texts {
+		if !strings.Contains(f.responses.String(), text) {
+			f.Errorf("no %q in\n%s", text, f.responses.String())
+		}
+	}
+}
+
+// record adds a response: what was requested, and the error or what was found.
+func (f *flagged) record(request string, err error, found ...any) {
+	switch {
+	case err != nil:
+		found = []any{err}
+	case len(found) == 0:
+		found = []any{"ok"}
+	}
+	fmt.Fprintf(&f.responses, "%s: %s", request, fmt.Sprintln(found...))
+}
+
+// must fails the test if err is not nil.
+func (f *flagged) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// as returns a client of another user.
+func (f *flagged) as(name string, groups ...string) *kubernetes.Clientset {
+	f.Helper()
+	user, err := f.env.AddUser(envtest.User{Name: name, Groups: groups}, nil)
+	f.must(err)
+	client, err := kubernetes.NewForConfig(user.Config())
+	f.must(err)
+	return client
+}
+
+// TestEnvtestLikeKubeAPIServer starts kube-apiserver itself, and kubeweir in its place, with the same
+// flags, and compares the responses.
+func TestEnvtestLikeKubeAPIServer(t *testing.T) {
+	paths, err := realkube.Binaries(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	responses := func(program, dir string) map[string]string {
+		out := make(map[string]string)
+		t.Run(program, func(t *testing.T) {
+			env := &envtest.Environment{BinaryAssetsDirectory: dir, ControlPlaneStartTimeout: time.Minute, ControlPlaneStopTimeout: time.Minute}
+			flags := env.ControlPlane.GetAPIServer().Configure()
+			flags.Set("authorization-mode", "Node,RBAC").Set("enable-admission-plugins", "NodeRestriction")
+			admin := startEnvironment(t, env)
+			for name, scenario := range map[string]func(context.Context, *flagged){"nodes": nodeScenario} {
+				t.Run(name, func(t *testing.T) {
+					f := &flagged{T: t, env: env, admin: admin}
+					scenario(t.Context(), f)
+					out[name] = f.responses.String()
+					t.Log("\n" + out[name])
+				})
+			}
+		})
+		return out
+	}
+	theirs := responses("kube-apiserver", filepath.Dir(paths.KubeAPIServer))
+	for name, ours := range responses("kubeweir", assets(t.Context(), t)) {
+		if ours != theirs[name] {
+			t.Errorf("%s of kubeweir:\n%s\n%s of kube-apiserver:\n%s", name, ours, name, theirs[name])
+		}
+	}
+}
+
+// nodeScenario has a node read and write what belongs to it and to another node.
+func nodeScenario(ctx context.Context, f *flagged) {
+	for _, name := range []string{"mine", "other"} {
+		_, err := f.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		f.must(err)
+		_, err = f.admin.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		f.must(err)
+		_, err = f.admin.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PodSpec{
+				NodeName: name, Containers: []corev1.Container{{Name: "main", Image: "i"}},
+				Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}}},
+			},
+		}, metav1.CreateOptions{})
+		f.must(err)
+	}
+	node := f.as("system:node:mine", "system:nodes").CoreV1()
+	f.must(testbed.Poll(ctx, time.Minute, func() error { // until the graph has the pod
+		_, err := node.Secrets("default").Get(ctx, "mine", metav1.GetOptions{})
+		return err
+	}))
+	byName := func(name string) metav1.ListOptions {
+		return metav1.ListOptions{FieldSelector: "metadata.name=" + name}
+	}
+	for _, name := range []string{"mine", "other"} {
+		_, err := node.Secrets("default").Get(ctx, name, metav1.GetOptions{})
+		f.record("get secret "+name, err)
+		secrets, err := node.Secrets("default").List(ctx, byName(name))
+		f.record("list secret "+name, err, len(secrets.Items))
+		pods, err := node.Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
+		f.record("list pods of "+name, err, len(pods.Items))
+		watch, err := node.Pods("").Watch(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
+		f.record("watch pods of "+name, err)
+		if err == nil {
+			watch.Stop()
+		}
+		_, err = node.Nodes().Get(ctx, name, metav1.GetOptions{})
+		f.record("get node "+name, err)
+		patch := []byte(`{"status":{"phase":"Running"}}`)
+		_, err = node.Nodes().PatchStatus(ctx, name, patch)
+		f.record("status of node "+name, err)
+		_, err = node.Pods("default").Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		f.record("status of pod "+name, err)
+		for _, label := range []string{"node-restriction.kubernetes.io/zone", "kubernetes.io/arch"} {
+			_, err = node.Nodes().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"x"}}}`, label), metav1.PatchOptions{})
+			f.record("label "+label+" of "+name, err)
+		}
+		_, err = node.Pods("default").Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "mirror-" + name, Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}},
+			Spec:       corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "main", Image: "i"}}},
+		}, metav1.CreateOptions{})
+		f.record("create a mirror pod on "+name, err)
+		_, err = node.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		f.record("get a service account", err)
+		f.record("delete pod "+name, node.Pods("default").Delete(ctx, name, metav1.DeleteOptions{}))
+	}
+	secrets, err := node.Secrets("").List(ctx, metav1.ListOptions{})
+	f.record("list secrets", err, len(secrets.Items))
+	pods, err := node.Pods("").List(ctx, metav1.ListOptions{})
+	f.record("list pods", err, len(pods.Items))
+	_, err = f.as("system:node:mine").CoreV1().Nodes().Get(ctx, "mine", metav1.GetOptions{})
+	f.record("a node without its group", err)
+	_, err = f.as("kubelet", "system:nodes").CoreV1().Nodes().Get(ctx, "mine", metav1.GetOptions{})
+	f.record("a user in the group of nodes", err)
+	f.wants("get secret mine: ok", "no relationship found between node 'mine' and this object",
+		"is not allowed to modify labels: node-restriction.kubernetes.io/zone", "can only list/watch pods with spec.nodeName field selector",
+		"label kubernetes.io/arch of mine: ok", "node 'mine' cannot read 'other', only its own Node object")
+}
