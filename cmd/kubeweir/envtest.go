@@ -140,8 +140,11 @@ func serveAPIServer(ctx context.Context, a *envtest.APIServer, store *envtest.St
 	}
 	defer s.Cut()
 	s.Announce(stderr)
-	<-ctx.Done()
-	return nil
+	select {
+	case err = <-s.Failed():
+	case <-ctx.Done():
+	}
+	return err
 }
 
 // printAPIServerHelp lists the flags. envtest looks for flags in it.

@@ -51,5 +51,5 @@ func runGateway(ctx context.Context, cfg *config.Gateway, flags *config.Flags[*c
 		return err
 	}
 	s.FollowConfig(app.ConfigSource{File: flags.File(), Load: flags.Load, SetLogLevel: level.Set})
-	return run(ctx, s, log, stderr)
+	return run(ctx, s, nil, log, stderr)
 }

@@ -18,22 +18,21 @@ import (
 // startTime is when the process has usually settled after its start.
 const startTime = 3 * time.Second
 
-// run starts s, lets it serve until ctx ends, and drains it.
-func run(ctx context.Context, s *app.Server, log *slog.Logger, stderr io.Writer) error {
+// run starts s, lets it serve until ctx ends or failed returns an error, and drains it.
+func run(ctx context.Context, s *app.Server, failed <-chan error, log *slog.Logger, stderr io.Writer) (err error) {
 	defer s.Close()
 	if err := s.Start(ctx); err != nil {
 		return err
 	}
 	s.Announce(stderr)
+	defer time.AfterFunc(startTime, releaseMemory).Stop()
 	select {
-	case <-time.After(startTime):
-		releaseMemory()
-		<-ctx.Done()
+	case err = <-failed:
 	case <-ctx.Done():
 	}
 	log.Info("draining")
 	s.Drain()
-	return nil
+	return err
 }
 
 // newLogger returns a logger and the variable that sets its level.
@@ -58,7 +57,9 @@ func quietLibraries(log *slog.Logger) {
 // ends then, and is started again beside others that serve meanwhile; but one process
 // is all there is here, and what made a controller panic, an object mostly, is there
 // again after a start, so that nobody could delete it. The libraries' loops go on with
-// the next item. There is one such setting in a process.
+// the next item. There is one such setting in a process. It covers the controllers and the scheduler
+// of this process, too. Panics in goroutines that do not call utilruntime.HandleCrash, and
+// klog.FlushAndExit, still end the process.
 func outlivePanics() { utilruntime.ReallyCrash = false }
 
 // lowered is a handler that logs the libraries' info records at debug level.

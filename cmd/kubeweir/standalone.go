@@ -64,5 +64,5 @@ func runStandalone(ctx context.Context, cfg *config.Standalone, o app.Standalone
 	if err != nil {
 		return err
 	}
-	return run(ctx, s.Server, log, stderr)
+	return run(ctx, s.Server, s.Failed(), log, stderr)
 }

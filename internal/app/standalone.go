@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,6 +69,7 @@ type standalone struct {
 	kubeconfig  string // absolute path, "" in memory
 	url         string // for clients on this machine
 	prefix      string // of the store's keys
+	failed      chan error
 
 	log        *slog.Logger
 	panics     *contain.Panics
@@ -92,7 +94,7 @@ const (
 // Start. ctx bounds the making only.
 func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOptions) (_ *Standalone, err error) {
 	s := newServer(o.Logger, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, settings: c.SettingsInForce, mode: console.Standalone}, o.UserAgent, c.Shutdown)
-	origin := &standalone{log: o.Logger, panics: s.panics, prefix: c.Etcd.Prefix}
+	origin := &standalone{log: o.Logger, panics: s.panics, prefix: c.Etcd.Prefix, failed: make(chan error, 1)}
 	s.form = origin
 	defer func() {
 		if err != nil {
@@ -220,13 +222,25 @@ func (a *standalone) start(ctx, background context.Context) error {
 		}
 	}
 	for name, run := range a.controllers {
-		a.panics.Keep(&a.background, "background", func() {
-			if err := run(background); err != nil && background.Err() == nil {
-				a.log.Error(name+" stopped", "error", err)
+		a.panics.Go(&a.background, "background", func() {
+			err := a.panics.Func("background", func() error { return run(background) })()
+			if background.Err() == nil {
+				a.fail(fmt.Errorf("%s: %w", name, cmp.Or(err, errEnded)))
 			}
 		})
 	}
 	return nil
+}
+
+var errEnded = errors.New("ended by itself")
+
+// fail reports the first error to Failed.
+func (a *standalone) fail(err error) {
+	a.log.Error("a part of the server failed", "error", err)
+	select {
+	case a.failed <- err:
+	default:
+	}
 }
 
 // addTestAPI makes the test API.
@@ -287,6 +301,10 @@ func (a *standalone) close() {
 		_ = a.engine.Close()
 	}
 }
+
+// Failed receives an error if the controllers or the scheduler have failed. They can only run again in
+// a new process.
+func (s *Standalone) Failed() <-chan error { return s.origin.failed }
 
 // URL is the address for clients on this machine.
 func (s *Standalone) URL() string { return s.origin.url }

@@ -7,10 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/controller-manager/pkg/clientbuilder"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
@@ -58,7 +55,6 @@ func New(opts Options) (*Controllers, error) {
 	if err != nil {
 		return nil, err
 	}
-	outliveExits()
 	o, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
 		return nil, fmt.Errorf("controllers: %w", err)
@@ -83,9 +79,6 @@ func New(opts Options) (*Controllers, error) {
 	}
 	return &Controllers{c.Complete(), builder{clientbuilder.SimpleControllerClientBuilder{ClientConfig: own}, opts.RootCA}}, nil
 }
-
-// outliveExits has a controller or a scheduler that exits end its goroutine, not the API server.
-var outliveExits = sync.OnceFunc(func() { klog.OsExit = func(int) { runtime.Goexit() } })
 
 // resolve replaces the names by kube-controller-manager's.
 func resolve(given []string) ([]string, error) {
@@ -118,7 +111,8 @@ func resolve(given []string) ([]string, error) {
 }
 
 // Run runs the controllers until ctx ends, and returns when they have ended. The API server must
-// respond.
+// respond. After an error, they can only run again in a new process: kube-controller-manager has state
+// that is global, for example the names of informers.
 func (c *Controllers) Run(ctx context.Context) error {
 	events := record.NewBroadcaster(record.WithContext(ctx))
 	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: c.config.Client.CoreV1().Events("")})
@@ -128,18 +122,19 @@ func (c *Controllers) Run(ctx context.Context) error {
 
 	shared, err := app.CreateControllerContext(ctx, c.config, c.client, c.client)
 	if err != nil {
-		return fmt.Errorf("controllers: %w", err)
+		return err
 	}
+	defer shared.InformerFactory.InformerName().Release()
 	built, err := app.BuildControllers(ctx, shared, app.NewControllerDescriptors(), nil, noChecks{})
 	if err != nil {
-		return fmt.Errorf("controllers: %w", err)
+		return err
 	}
 	shared.InformerFactory.Start(ctx.Done())
 	defer shared.InformerFactory.Shutdown()
 	shared.ObjectOrMetadataInformerFactory.Start(ctx.Done())
 	close(shared.InformersStarted)
 	if !app.RunControllers(ctx, shared, built, app.ControllerStartJitter, shutdownTimeout) {
-		return errors.New("controllers: some have not ended in time")
+		return errors.New("some have not ended in time")
 	}
 	return nil
 }

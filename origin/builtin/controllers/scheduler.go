@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -19,28 +18,28 @@ const schedulerAgent = "kube-scheduler"
 // RunScheduler runs kube-scheduler with its default profile until ctx ends. config must be the
 // configuration of a client that may do everything. The API server must respond.
 func RunScheduler(ctx context.Context, config *rest.Config) error {
-	outliveExits()
 	config = rest.CopyConfig(config)
 	config.UserAgent = schedulerAgent
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("scheduler: %w", err)
+		return err
 	}
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("scheduler: %w", err)
+		return err
 	}
 	name, err := cache.NewInformerName(schedulerAgent)
 	if err != nil {
-		return fmt.Errorf("scheduler: %w", err)
+		return err
 	}
+	defer name.Release()
 	broadcaster := events.NewEventBroadcasterAdapterWithContext(ctx, client)
 	defer broadcaster.Shutdown()
 	builtin := scheduler.NewInformerFactory(client, 0, name)
 	custom := dynamicinformer.NewFilteredDynamicSharedInformerFactory(objects, 0, "", nil)
 	s, err := scheduler.New(ctx, client, builtin, custom, broadcaster.NewRecorder, scheduler.WithKubeConfig(config))
 	if err != nil {
-		return fmt.Errorf("scheduler: %w", err)
+		return err
 	}
 	broadcaster.StartRecordingToSink(ctx.Done())
 	builtin.Start(ctx.Done())
@@ -50,7 +49,7 @@ func RunScheduler(ctx context.Context, config *rest.Config) error {
 	builtin.WaitForCacheSync(ctx.Done())
 	custom.WaitForCacheSync(ctx.Done())
 	if err := s.WaitForHandlersSync(ctx); err != nil {
-		return fmt.Errorf("scheduler: %w", err)
+		return err
 	}
 	s.Run(ctx)
 	return nil
