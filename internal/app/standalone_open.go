@@ -176,15 +176,17 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 	if err != nil {
 		return err
 	}
-	return a.addControllers(c)
+	return a.addControllers(c, signingKey)
 }
 
 // addControllers makes what a cluster has beside its API, as far as it is chosen.
-func (a *standalone) addControllers(c *config.Standalone) (err error) {
+func (a *standalone) addControllers(c *config.Standalone, tokenKey any) (err error) {
 	client := a.server.Loopback()
 	a.controllers = make(map[string]func(context.Context) error)
 	if len(c.Controllers) > 0 {
-		chosen, err := controllers.New(controllers.Options{Names: c.Controllers, Config: client, RootCA: a.material.CA.CertPEM})
+		o := controllers.Options{Names: c.Controllers, Config: client, RootCA: a.material.CA.CertPEM, TokenKey: tokenKey, Logger: a.log}
+		o.CACertFile, o.CAKeyFile = a.material.CAFiles()
+		chosen, err := controllers.New(o)
 		if err != nil {
 			return fmt.Errorf("--controllers: %w", err)
 		}

@@ -153,6 +153,15 @@ func (m *Material) KubeletClientFiles() (cert, key string) {
 	return base + ".crt", base + ".key"
 }
 
+// CAFiles are the paths of CA's certificate and key, "" when the material is in memory or the file has
+// more certificates than CA's.
+func (m *Material) CAFiles() (cert, key string) {
+	if m.dir == "" || len(m.CA.TLS().Certificate) > 1 {
+		return "", ""
+	}
+	return filepath.Join(m.dir, "ca.crt"), filepath.Join(m.dir, "ca.key")
+}
+
 // IssueClient issues a certificate, with a new key, that authenticates a client as the user in the
 // given groups. It is valid for a year.
 func (m *Material) IssueClient(user string, groups ...string) (*KeyPair, error) {

@@ -5,6 +5,10 @@ package controllers
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509/pkix"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -12,13 +16,18 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
@@ -91,6 +100,81 @@ func TestControllersInProcess(t *testing.T) {
 		t.Errorf("the CA is not published: %v, %v", published, err)
 	}
 	testLogs(t, client)
+	testTokenSecret(t, client, cfg)
+	testSigning(t, client, cfg)
+}
+
+// whoami returns the user of a client with the server's address and CA.
+func whoami(ctx context.Context, server *rest.Config, credentials rest.TLSClientConfig, token string) (string, error) {
+	cfg := rest.AnonymousClientConfig(server)
+	cfg.CertData, cfg.KeyData, cfg.BearerToken = credentials.CertData, credentials.KeyData, token
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return "", err
+	}
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return review.Status.UserInfo.Username, nil
+}
+
+// testTokenSecret checks that serviceaccount-token fills a Secret with a token that the server accepts.
+func testTokenSecret(t *testing.T, client kubernetes.Interface, server *rest.Config) {
+	ctx, secrets := t.Context(), client.CoreV1().Secrets("default")
+	_, err := secrets.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
+		Type:       corev1.SecretTypeServiceAccountToken,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the token", func(ctx context.Context) (bool, string) {
+		secret, err := secrets.Get(ctx, "token", metav1.GetOptions{})
+		if err != nil || len(secret.Data["token"]) == 0 || len(secret.Data["ca.crt"]) == 0 {
+			return false, fmt.Sprint(err)
+		}
+		user, err := whoami(ctx, server, rest.TLSClientConfig{}, string(secret.Data["token"]))
+		return user == "system:serviceaccount:default:default", fmt.Sprint(user, err)
+	})
+}
+
+// testSigning checks that csrsigning signs a certificate that the server accepts.
+func testSigning(t *testing.T, client kubernetes.Interface, server *rest.Config) {
+	ctx, requests := t.Context(), client.CertificatesV1().CertificateSigningRequests()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := cert.MakeCSR(key, &pkix.Name{CommonName: "jane"}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "jane"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: body, SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"}}
+	if _, err := requests.UpdateApproval(ctx, "jane", request, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the certificate", func(ctx context.Context) (bool, string) {
+		request, err := requests.Get(ctx, "jane", metav1.GetOptions{})
+		if err != nil || len(request.Status.Certificate) == 0 {
+			return false, fmt.Sprint(err)
+		}
+		user, err := whoami(ctx, server, rest.TLSClientConfig{CertData: request.Status.Certificate, KeyData: keyPEM}, "")
+		return user == "jane", fmt.Sprint(user, err)
+	})
 }
 
 // start starts standalone for a test.

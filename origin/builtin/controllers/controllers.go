@@ -7,22 +7,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
+	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
 // userAgent is the prefix of the controllers' user agent, and the field manager of their writes.
@@ -41,17 +46,25 @@ type Options struct {
 	Config *rest.Config
 	// RootCA are the PEM certificates that root-ca-certificate-publisher publishes.
 	RootCA []byte
+	// TokenKey signs the tokens of serviceaccount-token.
+	TokenKey any
+	// CACertFile and CAKeyFile are what csrsigning signs with, or empty: it reads files only.
+	CACertFile, CAKeyFile string
+	// Logger is required.
+	Logger *slog.Logger
 }
 
 // Controllers are the chosen controllers. They run once.
 type Controllers struct {
+	opts   Options
 	config *config.CompletedConfig
 	client clientbuilder.ControllerClientBuilder
 }
 
-// New checks the names and returns the controllers. The error names the first unknown one.
+// New checks the names and returns the controllers. The error names the first one that is unknown or
+// cannot run.
 func New(opts Options) (*Controllers, error) {
-	chosen, err := resolve(opts.Names)
+	chosen, err := opts.resolve()
 	if err != nil {
 		return nil, err
 	}
@@ -62,6 +75,7 @@ func New(opts Options) (*Controllers, error) {
 	o.SecureServing.BindPort = 0 // no server of its own
 	o.Generic.Controllers = chosen
 	o.Generic.LeaderElection.LeaderElect = false
+	o.CSRSigningController.ClusterSigningCertFile, o.CSRSigningController.ClusterSigningKeyFile = opts.CACertFile, opts.CAKeyFile
 	own := rest.CopyConfig(opts.Config)
 	own.UserAgent = userAgent
 	client, err := kubernetes.NewForConfig(own)
@@ -77,11 +91,17 @@ func New(opts Options) (*Controllers, error) {
 	if err := o.ApplyTo(c, app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases()); err != nil {
 		return nil, fmt.Errorf("controllers: %w", err)
 	}
-	return &Controllers{c.Complete(), builder{clientbuilder.SimpleControllerClientBuilder{ClientConfig: own}, opts.RootCA}}, nil
+	return &Controllers{opts, c.Complete(), builder{clientbuilder.SimpleControllerClientBuilder{ClientConfig: own}, opts.RootCA}}, nil
 }
 
-// resolve replaces the names by kube-controller-manager's.
-func resolve(given []string) ([]string, error) {
+// ExcludeServiceAccounts reports whether the names exclude the controller that creates service accounts.
+func (c *Controllers) ExcludeServiceAccounts() bool {
+	return slices.Contains(c.config.ComponentConfig.Generic.Controllers, "-"+names.ServiceAccountController)
+}
+
+// resolve returns the names, replaced by kube-controller-manager's.
+func (o *Options) resolve() ([]string, error) {
+	given := o.Names
 	if !slices.ContainsFunc(given, func(name string) bool { return !strings.HasPrefix(name, "-") }) {
 		return nil, fmt.Errorf("%s runs nothing: put * before it for all but these", strings.Join(given, ","))
 	}
@@ -99,15 +119,32 @@ func resolve(given []string) ([]string, error) {
 		default:
 			return nil, fmt.Errorf("there is no controller %q; the controllers are %s", bare, strings.Join(known, ", "))
 		}
-		if full == names.ServiceAccountTokenController && !without {
-			return nil, fmt.Errorf("%s is not available: request tokens with `kubectl create token`", full)
-		}
 		if without {
 			full = "-" + full
+		} else if reason := o.unavailable(full); reason != "" {
+			return nil, fmt.Errorf("%s cannot run: %s", full, reason)
 		}
 		out = append(out, full)
 	}
 	return out, nil
+}
+
+// unavailable returns why a controller cannot run in this process, or "".
+func (o *Options) unavailable(name string) string {
+	switch {
+	case name == names.CertificateSigningRequestSigningController && o.CAKeyFile == "":
+		return "it needs files with one CA certificate and its key, and there are none"
+	case name == names.NodeIpamController:
+		return "there are no address ranges to assign to nodes"
+	}
+	if descriptor := app.NewControllerDescriptors()[name]; descriptor != nil { // not for *
+		for _, gate := range descriptor.GetRequiredFeatureGates() {
+			if !utilfeature.DefaultFeatureGate.Enabled(gate) {
+				return "the feature gate " + string(gate) + " is off"
+			}
+		}
+	}
+	return ""
 }
 
 // Run runs the controllers until ctx ends, and returns when they have ended. The API server must
@@ -125,10 +162,21 @@ func (c *Controllers) Run(ctx context.Context) error {
 		return err
 	}
 	defer shared.InformerFactory.InformerName().Release()
-	built, err := app.BuildControllers(ctx, shared, app.NewControllerDescriptors(), nil, noChecks{})
+	known := app.NewControllerDescriptors()
+	tokens := known[names.ServiceAccountTokenController]
+	delete(known, tokens.Name()) // it reads its key from a file
+	built, err := app.BuildControllers(ctx, shared, known, nil, noChecks{})
 	if err != nil {
 		return err
 	}
+	if shared.IsControllerEnabled(tokens) {
+		controller, err := c.newTokens(ctx, shared)
+		if err != nil {
+			return err
+		}
+		built = append(built, controller)
+	}
+	c.logMissing(shared, known, built)
 	shared.InformerFactory.Start(ctx.Done())
 	defer shared.InformerFactory.Shutdown()
 	shared.ObjectOrMetadataInformerFactory.Start(ctx.Done())
@@ -138,6 +186,47 @@ func (c *Controllers) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// logMissing logs which of the chosen controllers were not built: * includes some that cannot run.
+func (c *Controllers) logMissing(shared app.ControllerContext, known map[string]*app.ControllerDescriptor, built []app.Controller) {
+	var missing []string
+	for name, descriptor := range known {
+		if shared.IsControllerEnabled(descriptor) && !slices.ContainsFunc(built, func(b app.Controller) bool { return b.Name() == name }) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		c.opts.Logger.Info("controllers that cannot run here", "controllers", strings.Join(missing, ","))
+	}
+}
+
+// tokenController fills Secrets of type kubernetes.io/service-account-token.
+type tokenController struct {
+	*serviceaccountcontroller.TokensController
+	workers int
+}
+
+func (c *Controllers) newTokens(ctx context.Context, shared app.ControllerContext) (app.Controller, error) {
+	client, err := c.client.Client("tokens-controller")
+	if err != nil {
+		return nil, err
+	}
+	generator, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, c.opts.TokenKey)
+	if err != nil {
+		return nil, err
+	}
+	core := shared.InformerFactory.Core().V1()
+	controller, err := serviceaccountcontroller.NewTokensController(klog.FromContext(ctx), core.ServiceAccounts(), core.Secrets(), client,
+		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: c.opts.RootCA})
+	return tokenController{controller, int(shared.ComponentConfig.SAController.ConcurrentSATokenSyncs)}, err
+}
+
+// Name implements app.Controller.
+func (tokenController) Name() string { return names.ServiceAccountTokenController }
+
+// Run implements app.Controller.
+func (t tokenController) Run(ctx context.Context) { t.TokensController.Run(ctx, t.workers) }
 
 // noChecks ignores the controllers' health checks: all but one always pass.
 type noChecks struct{}

@@ -18,10 +18,12 @@ func TestNames(t *testing.T) {
 		{given: []string{"namespaces"}, err: `there is no controller "namespaces"; the controllers are `},
 		{given: []string{"*", "-*"}, err: `there is no controller "*"`},
 		{given: []string{"-job", "-cronjob"}, err: "-job,-cronjob runs nothing"},
-		{given: []string{"serviceaccount-token"}, err: "serviceaccount-token-controller is not available"},
-		{given: []string{"*", "-serviceaccount-token"}, want: []string{"*", "-serviceaccount-token-controller"}},
+		{given: []string{"csrsigning"}, err: "certificatesigningrequest-signing-controller cannot run: it needs files"},
+		{given: []string{"nodeipam"}, err: "node-ipam-controller cannot run: there are no address ranges"},
+		{given: []string{"storage-version-gc"}, err: "storageversion-garbage-collector-controller cannot run: the feature gate StorageVersionAPI is off"},
+		{given: []string{"*", "-nodeipam", "-csrsigning"}, want: []string{"*", "-node-ipam-controller", "-certificatesigningrequest-signing-controller"}},
 	} {
-		got, err := resolve(tt.given)
+		got, err := (&Options{Names: tt.given}).resolve()
 		if tt.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%v: %v", tt.given, err)
@@ -35,8 +37,9 @@ func TestNames(t *testing.T) {
 // TestDocumentedNames checks that the names in the documentation are accepted.
 func TestDocumentedNames(t *testing.T) {
 	for _, name := range strings.Fields("namespace garbagecollector serviceaccount root-ca-certificate-publisher " +
-		"clusterrole-aggregation resourcequota endpointslice job cronjob deployment replicaset statefulset daemonset") {
-		if _, err := resolve([]string{name}); err != nil {
+		"clusterrole-aggregation resourcequota endpointslice job cronjob deployment replicaset statefulset daemonset " +
+		"serviceaccount-token csrsigning") {
+		if _, err := (&Options{Names: []string{name}, CAKeyFile: "ca.key"}).resolve(); err != nil {
 			t.Error(err)
 		}
 	}
