@@ -61,7 +61,7 @@ type standalone struct {
 	material    *pki.Material
 	engine      storage.Engine
 	server      *server.Server
-	accounts    *accounts.Controller                   // nil where Pods need no service account
+	accounts    *accounts.Controller                   // nil if Pods need no service account, or it is excluded
 	controllers map[string]func(context.Context) error // and nodes that run in this process, by name
 	testAPI     *testapi.API                           // nil without one
 	fake        *fakenodes.Nodes                       // nil if there are none

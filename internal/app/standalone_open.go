@@ -183,6 +183,7 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 func (a *standalone) addControllers(c *config.Standalone, tokenKey any) (err error) {
 	client := a.server.Loopback()
 	a.controllers = make(map[string]func(context.Context) error)
+	noAccounts := slices.Contains(c.Admission.DisablePlugins, "ServiceAccount")
 	if len(c.Controllers) > 0 {
 		o := controllers.Options{Names: c.Controllers, Config: client, RootCA: a.material.CA.CertPEM, TokenKey: tokenKey, Logger: a.log}
 		o.CACertFile, o.CAKeyFile = a.material.CAFiles()
@@ -191,6 +192,7 @@ func (a *standalone) addControllers(c *config.Standalone, tokenKey any) (err err
 			return fmt.Errorf("--controllers: %w", err)
 		}
 		a.controllers["controllers"] = chosen.Run
+		noAccounts = noAccounts || chosen.ExcludeServiceAccounts()
 	}
 	if c.Scheduler {
 		a.controllers["scheduler"] = func(ctx context.Context) error { return controllers.RunScheduler(ctx, client) }
@@ -201,7 +203,7 @@ func (a *standalone) addControllers(c *config.Standalone, tokenKey any) (err err
 		}
 		a.controllers["fake nodes"] = a.fake.Run
 	}
-	if slices.Contains(c.Admission.DisablePlugins, "ServiceAccount") {
+	if noAccounts {
 		return nil
 	}
 	a.accounts, err = accounts.New(client)
