@@ -108,7 +108,7 @@ func (f *Nodes) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for range workers {
 		running.Go(func() {
-			for f.next(ctx) {
+			for f.processNext(ctx) {
 			}
 		})
 	}
@@ -199,8 +199,8 @@ func (f *Nodes) renew(ctx context.Context, node string) error {
 	return err
 }
 
-// next simulates the next Pod of the queue. It returns false at the queue's end.
-func (f *Nodes) next(ctx context.Context) bool {
+// processNext simulates the next Pod of the queue. It returns false at the queue's end.
+func (f *Nodes) processNext(ctx context.Context) bool {
 	name, shutdown := f.queue.Get()
 	if shutdown {
 		return false
@@ -234,9 +234,9 @@ func (f *Nodes) simulate(ctx context.Context, name cache.ObjectName) error {
 	pod = pod.DeepCopy()
 	switch {
 	case pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
-		run(pod)
+		markRunning(pod)
 	case pod.Status.Phase == corev1.PodRunning && ofJob(pod):
-		succeed(pod)
+		markSucceeded(pod)
 	default:
 		return nil
 	}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// run changes the status of a Pod to that of a running one.
-func run(pod *corev1.Pod) {
+// markRunning changes the status of a Pod to that of a running one.
+func markRunning(pod *corev1.Pod) {
 	now, s := metav1.Now(), &pod.Status
 	s.Phase, s.StartTime = corev1.PodRunning, &now
 	s.HostIP, s.HostIPs = address, []corev1.HostIP{{IP: address}}
@@ -28,8 +28,8 @@ func run(pod *corev1.Pod) {
 	}
 }
 
-// succeed changes the status of a running Pod to that of one whose containers have ended with code 0.
-func succeed(pod *corev1.Pod) {
+// markSucceeded changes the status of a running Pod to that of one whose containers have ended with code 0.
+func markSucceeded(pod *corev1.Pod) {
 	now, s := metav1.Now(), &pod.Status
 	s.Phase = corev1.PodSucceeded
 	s.ContainerStatuses = statuses(pod.Spec.Containers, false, func(*corev1.Container) corev1.ContainerState {

@@ -17,7 +17,7 @@ func TestPodLifecycle(t *testing.T) {
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}},
 	}
-	run(pod)
+	markRunning(pod)
 	s := &pod.Status
 	if s.Phase != corev1.PodRunning || len(s.Conditions) != 5 || s.PodIP == "" || s.PodIP != s.PodIPs[0].IP || s.StartTime == nil {
 		t.Errorf("%+v", s)
@@ -31,7 +31,7 @@ func TestPodLifecycle(t *testing.T) {
 	if !ofJob(pod) {
 		t.Error("not of a Job")
 	}
-	succeed(pod)
+	markSucceeded(pod)
 	if main := s.ContainerStatuses[0]; s.Phase != corev1.PodSucceeded || len(s.Conditions) != 5 || main.State.Terminated == nil || main.Ready {
 		t.Errorf("%+v", s)
 	}
