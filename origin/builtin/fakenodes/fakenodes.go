@@ -237,6 +237,7 @@ func (f *Nodes) simulate(ctx context.Context, name cache.ObjectName) error {
 		markRunning(pod)
 	case pod.Status.Phase == corev1.PodRunning && ofJob(pod):
 		markSucceeded(pod)
+	case pod.Status.Phase == corev1.PodRunning && setReady(pod):
 	default:
 		return nil
 	}

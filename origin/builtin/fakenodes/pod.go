@@ -4,8 +4,10 @@ import (
 	"hash/fnv"
 	"net"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 )
 
@@ -17,26 +19,37 @@ func markRunning(pod *corev1.Pod) {
 	s.PodIP = podIP(pod)
 	s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}
 	s.InitContainerStatuses = statuses(pod.Spec.InitContainers, true, func(c *corev1.Container) corev1.ContainerState {
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if podutil.IsRestartableInitContainer(c) {
 			return runningSince(now)
 		}
 		return ended(now, now)
 	})
 	s.ContainerStatuses = statuses(pod.Spec.Containers, false, func(*corev1.Container) corev1.ContainerState { return runningSince(now) })
-	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
-		setCondition(pod, kind, corev1.ConditionTrue, "", now)
+	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady} {
+		setCondition(pod, kind, corev1.ConditionTrue, "")
 	}
+	setReady(pod)
+}
+
+// setReady sets the condition Ready of a running Pod: it is true if all readiness gates are. It reports
+// whether the condition has changed.
+func setReady(pod *corev1.Pod) bool {
+	for _, gate := range pod.Spec.ReadinessGates {
+		if _, c := podutil.GetPodCondition(&pod.Status, gate.ConditionType); c == nil || c.Status != corev1.ConditionTrue {
+			return setCondition(pod, corev1.PodReady, corev1.ConditionFalse, "ReadinessGatesNotReady")
+		}
+	}
+	return setCondition(pod, corev1.PodReady, corev1.ConditionTrue, "")
 }
 
 // markSucceeded changes the status of a running Pod to that of one whose containers have ended with code 0.
 func markSucceeded(pod *corev1.Pod) {
 	now, s := metav1.Now(), &pod.Status
 	s.Phase = corev1.PodSucceeded
-	s.ContainerStatuses = statuses(pod.Spec.Containers, false, func(*corev1.Container) corev1.ContainerState {
-		return ended(ptr.Deref(s.StartTime, now), now)
-	})
+	state := func(*corev1.Container) corev1.ContainerState { return ended(ptr.Deref(s.StartTime, now), now) }
+	s.InitContainerStatuses, s.ContainerStatuses = statuses(pod.Spec.InitContainers, true, state), statuses(pod.Spec.Containers, false, state)
 	for _, kind := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
-		setCondition(pod, kind, corev1.ConditionFalse, "PodCompleted", now)
+		setCondition(pod, kind, corev1.ConditionFalse, "PodCompleted")
 	}
 }
 
@@ -64,21 +77,14 @@ func ended(began, now metav1.Time) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: began, FinishedAt: now}}
 }
 
-func setCondition(pod *corev1.Pod, kind corev1.PodConditionType, status corev1.ConditionStatus, reason string, now metav1.Time) {
-	condition := corev1.PodCondition{Type: kind, Status: status, Reason: reason, LastTransitionTime: now}
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == kind {
-			pod.Status.Conditions[i] = condition
-			return
-		}
-	}
-	pod.Status.Conditions = append(pod.Status.Conditions, condition)
+func setCondition(pod *corev1.Pod, kind corev1.PodConditionType, status corev1.ConditionStatus, reason string) bool {
+	return podutil.UpdatePodCondition(&pod.Status, &corev1.PodCondition{Type: kind, Status: status, Reason: reason})
 }
 
 // ofJob reports whether a Job waits for the end of the Pod.
 func ofJob(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
-	return owner != nil && owner.Kind == "Job"
+	return owner != nil && owner.APIVersion == batchv1.SchemeGroupVersion.String() && owner.Kind == "Job"
 }
 
 // podIP returns an address of 10.244.0.0/14, derived from the Pod's UID.
