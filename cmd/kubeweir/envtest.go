@@ -115,7 +115,7 @@ func runAPIServer(ctx context.Context, args []string, stdout, stderr io.Writer) 
 
 // serveAPIServer serves until ctx ends, and then ends at once, as tests want it.
 func serveAPIServer(ctx context.Context, a *envtest.APIServer, store *envtest.Store, log *slog.Logger, stderr io.Writer) error {
-	options := app.StandaloneOptions{NoDataDir: true, UserAgent: userAgent(), Logger: log}
+	options := app.StandaloneOptions{NoDataDir: true, KubeAPIServer: a.Further, UserAgent: userAgent(), Logger: log}
 	if store.StandIn {
 		a.Config.Etcd.Servers = nil
 	}

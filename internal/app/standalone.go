@@ -50,6 +50,8 @@ type StandaloneOptions struct {
 	ObjectsInMemory bool
 	// TestAPI serves package testapi on the admin listener, which must be on a loopback address.
 	TestAPI bool
+	// KubeAPIServer has settings that Standalone of package config does not have.
+	KubeAPIServer config.KubeAPIServer
 	// UserAgent is the user agent of the gateway's own requests to the origin.
 	UserAgent string
 	// Logger is required.

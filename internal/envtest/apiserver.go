@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kubeweir/kubeweir/config"
 )
@@ -58,6 +60,8 @@ func Flags() []Flag {
 type APIServer struct {
 	// Config is the configuration of the standalone, with etcd as the store.
 	Config *config.Standalone
+	// Further are settings that the standalone does not have.
+	Further config.KubeAPIServer
 	// FeatureGates are those of --feature-gates, as Gate=true.
 	FeatureGates []string
 	// Ignored are the given flags that have no effect.
@@ -111,6 +115,9 @@ func ParseAPIServer(args []string) (*APIServer, error) {
 	}
 	settings, err := flags.settings()
 	if err != nil {
+		return nil, err
+	}
+	if a.Further, err = flags.further(); err != nil {
 		return nil, err
 	}
 	a.Config, err = config.ParseStandalone(settings)
@@ -196,12 +203,8 @@ func (g flagValues) settings() ([]string, error) {
 			}
 		}
 	}
-	issuers := g["service-account-issuer"]
-	if len(issuers) > 1 {
-		return nil, fmt.Errorf("--service-account-issuer is given %d times; only one issuer is supported", len(issuers))
-	}
-	for _, issuer := range issuers {
-		out = append(out, "--service-account-issuer="+issuer)
+	if issuers := g["service-account-issuer"]; len(issuers) > 0 {
+		out = append(out, "--service-account-issuer="+issuers[0])
 	}
 	switch ranges := g.list("service-cluster-ip-range"); {
 	case len(ranges) > 1:
@@ -223,6 +226,30 @@ func (g flagValues) settings() ([]string, error) {
 	}
 	authorization, err := g.authorization()
 	return slices.Concat(out, authorization, g.certificate()), err
+}
+
+// further returns the settings that the standalone does not have.
+func (g flagValues) further() (config.KubeAPIServer, error) {
+	var k config.KubeAPIServer
+	if issuers := g["service-account-issuer"]; len(issuers) > 1 {
+		k.AcceptedIssuers = issuers[1:]
+	}
+	if slices.Contains(k.AcceptedIssuers, "") {
+		return k, errors.New("--service-account-issuer must not be empty")
+	}
+	if text := g.last("service-account-max-token-expiration"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d != 0 && (d < time.Hour || d > 1<<32*time.Second) {
+			return k, fmt.Errorf("--service-account-max-token-expiration must be a duration between 1h and 2^32 seconds, not %q", text)
+		}
+		k.MaxTokenExpiration = d
+	}
+	k.NoExtendedTokens = g.last("service-account-extend-token-expiration") == "false"
+	k.JWKSURI = g.last("service-account-jwks-uri")
+	if u, err := url.Parse(k.JWKSURI); k.JWKSURI != "" && (err != nil || u.Scheme != "https") {
+		return k, fmt.Errorf("--service-account-jwks-uri must be a URL that begins with https://, not %q", k.JWKSURI)
+	}
+	return k, nil
 }
 
 // authorization translates --authorization-mode and --anonymous-auth. As in kube-apiserver, the

@@ -70,7 +70,16 @@ type Identity struct {
 	ServiceAccountPublicKeys []any
 	// Issuer of service-account tokens. Default: https://kubernetes.default.svc.cluster.local.
 	Issuer string
-	// Audiences of the server. Default: the issuer.
+	// AcceptedIssuers are further issuers whose tokens are accepted.
+	AcceptedIssuers []string
+	// JWKSURI is the URL of the public keys in the issuer's discovery document. Default: the address
+	// of this server.
+	JWKSURI string
+	// MaxTokenExpiration limits the lifetime of service account tokens. Default: no limit.
+	MaxTokenExpiration time.Duration
+	// NoExtendedTokens does not extend the lifetime of the tokens of pods to a year.
+	NoExtendedTokens bool
+	// Audiences of the server. Default: all issuers.
 	Audiences []string
 	// AlwaysAllow lets every authenticated client do everything, instead of what RBAC allows.
 	AlwaysAllow bool

@@ -105,7 +105,7 @@ func (opts *Options) complete() error {
 		opts.Identity.Issuer = "https://kubernetes.default.svc.cluster.local"
 	}
 	if len(opts.Identity.Audiences) == 0 {
-		opts.Identity.Audiences = []string{opts.Identity.Issuer}
+		opts.Identity.Audiences = append([]string{opts.Identity.Issuer}, opts.Identity.AcceptedIssuers...)
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()

@@ -2,18 +2,27 @@ package standalone
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kubeweir/kubeweir/origin/pki"
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
@@ -22,6 +31,8 @@ type flagged struct {
 	*testing.T
 	env   *envtest.Environment
 	admin *kubernetes.Clientset
+	// first and second have the keys that the flags name.
+	first, second *pki.Material
 	// responses are compared.
 	responses strings.Builder
 }
@@ -72,16 +83,30 @@ func TestEnvtestLikeKubeAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	folders := []string{t.TempDir(), t.TempDir()}
+	var keys []*pki.Material
+	for _, folder := range folders {
+		material, err := pki.Open(folder, pki.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, material)
+	}
 	responses := func(program, dir string) map[string]string {
 		out := make(map[string]string)
 		t.Run(program, func(t *testing.T) {
 			env := &envtest.Environment{BinaryAssetsDirectory: dir, ControlPlaneStartTimeout: time.Minute, ControlPlaneStopTimeout: time.Minute}
-			flags := env.ControlPlane.GetAPIServer().Configure()
-			flags.Set("authorization-mode", "Node,RBAC").Set("enable-admission-plugins", "NodeRestriction")
+			env.ControlPlane.GetAPIServer().Configure().
+				Set("authorization-mode", "Node,RBAC").Set("enable-admission-plugins", "NodeRestriction").
+				Set("service-account-issuer", firstIssuer, secondIssuer).
+				Set("service-account-signing-key-file", folders[0]+"/sa.key").
+				Set("service-account-key-file", folders[0]+"/sa.pub", folders[1]+"/sa.pub").
+				Set("service-account-max-token-expiration", "3h").Set("service-account-extend-token-expiration", "false").
+				Set("service-account-jwks-uri", "https://keys.example/jwks")
 			admin := startEnvironment(t, env)
-			for name, scenario := range map[string]func(context.Context, *flagged){"nodes": nodeScenario} {
+			for name, scenario := range map[string]func(context.Context, *flagged){"nodes": nodeScenario, "tokens": tokenScenario} {
 				t.Run(name, func(t *testing.T) {
-					f := &flagged{T: t, env: env, admin: admin}
+					f := &flagged{T: t, env: env, admin: admin, first: keys[0], second: keys[1]}
 					scenario(t.Context(), f)
 					out[name] = f.responses.String()
 					t.Log("\n" + out[name])
@@ -165,4 +190,74 @@ func nodeScenario(ctx context.Context, f *flagged) {
 	f.wants("get secret mine: ok", "no relationship found between node 'mine' and this object",
 		"is not allowed to modify labels: node-restriction.kubernetes.io/zone", "can only list/watch pods with spec.nodeName field selector",
 		"label kubernetes.io/arch of mine: ok", "node 'mine' cannot read 'other', only its own Node object")
+}
+
+// firstIssuer signs service account tokens, and secondIssuer is accepted, too.
+const firstIssuer, secondIssuer = "https://first.example", "https://second.example"
+
+// tokenScenario reviews tokens of both issuers and of others.
+func tokenScenario(ctx context.Context, f *flagged) {
+	account, err := f.admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
+	f.must(err)
+	pod, err := f.admin.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "robot"},
+		Spec:       corev1.PodSpec{ServiceAccountName: "robot", Containers: []corev1.Container{{Name: "main", Image: "i"}}},
+	}, metav1.CreateOptions{})
+	f.must(err)
+	create := func(request authenticationv1.TokenRequestSpec) string {
+		token, err := f.admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "robot", &authenticationv1.TokenRequest{Spec: request}, metav1.CreateOptions{})
+		f.must(err)
+		var claims struct {
+			Issuer   string          `json:"iss"`
+			Audience json.RawMessage `json:"aud"`
+			Expires  int64           `json:"exp"`
+			Issued   int64           `json:"iat"`
+		}
+		payload, err := base64.RawURLEncoding.DecodeString(strings.Split(token.Status.Token, ".")[1])
+		f.must(err)
+		f.must(json.Unmarshal(payload, &claims))
+		f.record("token", nil, claims.Issuer, string(claims.Audience), claims.Expires-claims.Issued)
+		return token.Status.Token
+	}
+	const year = 365 * 24 * 3600
+	tokens := map[string]string{
+		"signed here":      create(authenticationv1.TokenRequestSpec{}),
+		"too long":         create(authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](year)}),
+		"another audience": create(authenticationv1.TokenRequestSpec{Audiences: []string{"https://elsewhere.example"}}),
+		"of a pod": create(authenticationv1.TokenRequestSpec{
+			ExpirationSeconds: ptr.To[int64](serviceaccount.WarnOnlyBoundTokenExpirationSeconds),
+			BoundObjectRef:    &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "robot", UID: pod.UID},
+		}),
+	}
+	stranger, err := pki.InMemory(pki.Options{})
+	f.must(err)
+	for name, signer := range map[string]struct {
+		issuer string
+		key    any
+	}{
+		"second issuer":            {secondIssuer, f.second.ServiceAccountKey},
+		"first issuer, second key": {firstIssuer, f.second.ServiceAccountKey},
+		"unknown issuer":           {"https://third.example", f.second.ServiceAccountKey},
+		"unknown key":              {secondIssuer, stranger.ServiceAccountKey},
+	} {
+		generator, err := serviceaccount.JWTTokenGenerator(signer.issuer, signer.key)
+		f.must(err)
+		public, private, err := serviceaccount.Claims(core.ServiceAccount{ObjectMeta: account.ObjectMeta}, nil, nil, nil, nil, nil, 3600, 0, []string{firstIssuer}, nil)
+		f.must(err)
+		tokens[name], err = generator.GenerateToken(ctx, public, private)
+		f.must(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(tokens)) {
+		review, err := f.admin.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: tokens[name]}}, metav1.CreateOptions{})
+		f.must(err)
+		// kube-apiserver compares each token with that of its own loopback client first.
+		reason := strings.TrimSuffix(strings.TrimPrefix(review.Status.Error, "[invalid bearer token, "), "]")
+		f.record("review of "+name, nil, review.Status.Authenticated, review.Status.User.Username, review.Status.Audiences, strings.TrimSuffix(reason, "]"))
+	}
+	for _, path := range []string{"/.well-known/openid-configuration", "/openid/v1/jwks"} {
+		document, err := f.admin.RESTClient().Get().AbsPath(path).DoRaw(ctx)
+		f.record(path, err, string(document))
+	}
+	f.wants("review of second issuer: true system:serviceaccount:default:robot [https://first.example]", "review of unknown key: false",
+		"token: https://first.example [\"https://first.example\",\"https://second.example\"] 10800", "https://keys.example/jwks")
 }

@@ -61,8 +61,9 @@ type Config struct {
 	// BootstrapTokens accepts the tokens of secrets of type
 	// bootstrap.kubernetes.io/token in kube-system.
 	BootstrapTokens bool
-	// Issuer of service-account tokens. Audiences of the server, the issuer if empty.
-	Issuer    string
+	// Issuers of service-account tokens, the first of which signs. Audiences of the server, the
+	// issuers if empty.
+	Issuers   []string
 	Audiences []string
 	// SigningKey signs service-account tokens: *rsa.PrivateKey or *ecdsa.PrivateKey.
 	// Nil: none are made.
@@ -107,8 +108,8 @@ type Access struct {
 // system:masters until the informers have synced.
 func New(ctx context.Context, cfg Config) (*Access, error) {
 	a := &Access{Audiences: cfg.Audiences}
-	if len(a.Audiences) == 0 && cfg.Issuer != "" {
-		a.Audiences = authenticator.Audiences{cfg.Issuer}
+	if len(a.Audiences) == 0 {
+		a.Audiences = cfg.Issuers
 	}
 	if err := a.addTokens(cfg); err != nil {
 		return nil, err
@@ -132,11 +133,11 @@ func (a *Access) addTokens(cfg Config) error {
 		if !ok {
 			return fmt.Errorf("service-account signing key: a %T cannot sign", cfg.SigningKey)
 		}
-		if cfg.Issuer == "" {
+		if len(cfg.Issuers) == 0 {
 			return errors.New("service-account signing key: an issuer is needed with it")
 		}
 		var err error
-		if a.Tokens, err = serviceaccount.JWTTokenGenerator(cfg.Issuer, cfg.SigningKey); err != nil {
+		if a.Tokens, err = serviceaccount.JWTTokenGenerator(cfg.Issuers[0], cfg.SigningKey); err != nil {
 			return fmt.Errorf("service-account signing key: %w", err)
 		}
 		keys = withKey(keys, signer.Public())
@@ -170,14 +171,12 @@ func (a *Access) addAuthenticator(ctx context.Context, cfg Config) error {
 		TokenAuthFile:             cfg.TokenFile,
 		APIAudiences:              a.Audiences,
 		TokenSuccessCacheTTL:      tokenCacheTTL,
+		ServiceAccountIssuers:     cfg.Issuers,
 		ServiceAccountLookup:      true,
 		ServiceAccountTokenGetter: live{cfg.Client},
 		SecretsWriter:             cfg.Client.CoreV1(),
 
 		ServiceAccountPublicKeysGetter: a.PublicKeys,
-	}
-	if cfg.Issuer != "" {
-		kube.ServiceAccountIssuers = []string{cfg.Issuer}
 	}
 	if cfg.BootstrapTokens {
 		kube.BootstrapTokenAuthenticator = bootstrap.NewTokenAuthenticator(secrets{cfg.Client})

@@ -56,7 +56,7 @@ func newFixture(t *testing.T, change func(*Config), objects ...runtime.Object) *
 		ClientCA:        material.CA.CertPEM,
 		RequestHeaderCA: material.FrontProxyCA.CertPEM, RequestHeaderAllowedNames: []string{pki.FrontProxyUser},
 		Anonymous:  true,
-		Issuer:     issuer,
+		Issuers:    []string{issuer},
 		SigningKey: material.ServiceAccountKey,
 		Client:     f.client, Informers: f.factory,
 	}
@@ -193,8 +193,8 @@ func TestBadConfig(t *testing.T) {
 		{"no PEM", Config{ClientCA: []byte("x")}, "client CA: "},
 		{"no PEM of the front proxies' CA", Config{RequestHeaderCA: []byte("x")}, "front proxies' CA: "},
 		{"no token file", Config{TokenFile: "/nonexistent/tokens"}, "authenticators: open /nonexistent/tokens"},
-		{"no key", Config{Issuer: issuer, SigningKey: "secret"}, "service-account signing key: a string cannot sign"},
-		{"unknown curve", Config{Issuer: issuer, SigningKey: p224}, "service-account signing key: "},
+		{"no key", Config{Issuers: []string{issuer}, SigningKey: "secret"}, "service-account signing key: a string cannot sign"},
+		{"unknown curve", Config{Issuers: []string{issuer}, SigningKey: p224}, "service-account signing key: "},
 		{"no issuer", Config{SigningKey: p224}, "an issuer is needed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -58,9 +58,11 @@ type Config struct {
 	// Tokens issues service-account tokens; nil: serviceaccounts/token is not served.
 	Tokens serviceaccount.TokenGenerator
 	// PublicKeys verify them; Issuer is named in them. Both are published under
-	// /.well-known/openid-configuration and /openid/v1/jwks.
-	PublicKeys serviceaccount.PublicKeysGetter
-	Issuer     string
+	// /.well-known/openid-configuration and /openid/v1/jwks. JWKSURI, optional, is another URL of
+	// the keys.
+	PublicKeys      serviceaccount.PublicKeysGetter
+	Issuer, JWKSURI string
+	TokenExpiration TokenExpiration
 
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
@@ -73,6 +75,13 @@ type Config struct {
 	EndpointSlices proxy.EndpointSliceGetter
 	// KubeletCertFile, KubeletKeyFile and KubeletCAFile are paths, all optional.
 	KubeletCertFile, KubeletKeyFile, KubeletCAFile string
+}
+
+// TokenExpiration is how long service account tokens are valid: as long as they are requested for, by
+// default, and those of pods a year.
+type TokenExpiration struct {
+	Max         time.Duration // 0: no limit
+	NotExtended bool          // those of pods as all others
 }
 
 // capabilitiesOnce: k8s.io/kubernetes keeps what pods may ask for in a variable of

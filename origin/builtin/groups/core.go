@@ -46,14 +46,15 @@ func (p *coreProvider) NewRESTStorage(resources serverstorage.APIResourceConfigS
 	// The part of the group that any control plane has: events, namespaces, secrets,
 	// config maps, quotas, service accounts.
 	generic := &corerest.GenericConfig{
-		StorageFactory:        p.cfg.Storage,
-		EventTTL:              p.cfg.EventTTL,
-		LoopbackClientConfig:  p.cfg.Loopback,
-		ServiceAccountIssuer:  p.cfg.Tokens,
-		ExtendExpiration:      true,
-		MaxExtendedExpiration: maxExtendedExpiration,
-		APIAudiences:          p.cfg.Audiences,
-		Informers:             p.cfg.Informers,
+		StorageFactory:              p.cfg.Storage,
+		EventTTL:                    p.cfg.EventTTL,
+		LoopbackClientConfig:        p.cfg.Loopback,
+		ServiceAccountIssuer:        p.cfg.Tokens,
+		ServiceAccountMaxExpiration: p.cfg.TokenExpiration.Max,
+		ExtendExpiration:            !p.cfg.TokenExpiration.NotExtended,
+		MaxExtendedExpiration:       maxExtendedExpiration,
+		APIAudiences:                p.cfg.Audiences,
+		Informers:                   p.cfg.Informers,
 	}
 	info, err := generic.NewRESTStorage(resources, opts)
 	if err != nil {
@@ -178,9 +179,9 @@ func (p *coreProvider) replaceServiceAccounts(storages map[string]rest.Storage, 
 	if err != nil {
 		return fmt.Errorf("client of serviceaccounts/token: %w", err)
 	}
-	accounts, err := serviceaccountstore.NewREST(opts, p.cfg.Tokens, p.cfg.Audiences, p.cfg.Authorizer, 0,
+	accounts, err := serviceaccountstore.NewREST(opts, p.cfg.Tokens, p.cfg.Audiences, p.cfg.Authorizer, p.cfg.TokenExpiration.Max,
 		pods.Pod.Store, secrets, nodes.Node.Store,
-		webhooks.ValidatingWebhookConfigurations(), webhooks.MutatingWebhookConfigurations(), true, maxExtendedExpiration)
+		webhooks.ValidatingWebhookConfigurations(), webhooks.MutatingWebhookConfigurations(), !p.cfg.TokenExpiration.NotExtended, maxExtendedExpiration)
 	if err != nil {
 		return fmt.Errorf("serviceaccounts: %w", err)
 	}

@@ -186,7 +186,7 @@ func installIssuer(s *genericapiserver.GenericAPIServer, cfg Config, log *slog.L
 	if cfg.Tokens == nil {
 		return
 	}
-	metadata, err := serviceaccount.NewOpenIDMetadataProvider(cfg.Issuer, "", s.ExternalAddress, cfg.PublicKeys)
+	metadata, err := serviceaccount.NewOpenIDMetadataProvider(cfg.Issuer, cfg.JWKSURI, s.ExternalAddress, cfg.PublicKeys)
 	if err != nil {
 		log.Warn("The discovery of the issuer of service-account tokens is off", "issuer", cfg.Issuer, "error", err)
 		return
