@@ -199,15 +199,30 @@ const (
 )
 
 func (s *Standalone) checkServices(o *origins) {
-	prefix, err := netip.ParsePrefix(s.Services.ClusterIPRange)
-	if err != nil || prefix != prefix.Masked() {
-		o.report("services.clusterIPRange", "must be a CIDR such as 10.0.0.0/24, not %q", short(s.Services.ClusterIPRange))
-	} else if bits := prefix.Addr().BitLen() - prefix.Bits(); bits < leastServiceBits || prefix.Addr().Is4() && bits > mostServiceBits {
-		o.report("services.clusterIPRange", "must have at least 8 addresses, and with IPv4 at most a million (/12), unlike %s", prefix)
+	if _, err := ParseServiceRanges(s.Services.ClusterIPRange); err != nil {
+		o.report("services.clusterIPRange", "%w", err)
 	}
 	if _, _, err := ParsePortRange(s.Services.NodePortRange); err != nil {
 		o.report("services.nodePortRange", "%w", err)
 	}
+}
+
+// ParseServiceRanges reads one CIDR, or one of IPv4 and one of IPv6, separated by a comma.
+func ParseServiceRanges(text string) (ranges []netip.Prefix, err error) {
+	for cidr := range strings.SplitSeq(text, ",") {
+		prefix, err := netip.ParsePrefix(strings.TrimSpace(cidr))
+		if err != nil || prefix != prefix.Masked() {
+			return nil, fmt.Errorf("must be a CIDR such as 10.0.0.0/24, or two such as 10.0.0.0/24,fd00::/108, not %q", short(text))
+		}
+		if bits := prefix.Addr().BitLen() - prefix.Bits(); bits < leastServiceBits || prefix.Addr().Is4() && bits > mostServiceBits {
+			return nil, fmt.Errorf("must have at least 8 addresses, and with IPv4 at most a million (/12), unlike %s", prefix)
+		}
+		ranges = append(ranges, prefix)
+	}
+	if len(ranges) > 2 || len(ranges) == 2 && ranges[0].Addr().Is4() == ranges[1].Addr().Is4() {
+		return nil, fmt.Errorf("must be one CIDR, or one of IPv4 and one of IPv6, not %q", short(text))
+	}
+	return ranges, nil
 }
 
 // ParsePortRange reads "from-to".

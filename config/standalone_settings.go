@@ -36,7 +36,7 @@ func (s *Standalone) sections() []section {
 	}, []setting{watchListCompressionSetting(&s.WatchListCompression)}, adminSettings(&s.AdminListen, &s.Profiling, &s.Console))},
 		{"Certificates", tlsSettings(&s.TLS)}, s.authenticationSettings(), {"API", []setting{
 			{"services.clusterIPRange", "service-cluster-ip-range", &s.Services.ClusterIPRange, nil,
-				"`CIDR` of the cluster IPs of Services, with 8 to about a million (/12) addresses", ""},
+				"`CIDR` of the cluster IPs of Services, with 8 to about a million (/12) addresses; or two for dual-stack Services, one of IPv4 and one of IPv6, separated by a comma", ""},
 			{"services.nodePortRange", "service-node-port-range", &s.Services.NodePortRange, nil,
 				"`range` of node ports, from-to", ""},
 			{"admission.enablePlugins", "enable-admission-plugins", &s.Admission.EnablePlugins, nil,

@@ -39,11 +39,11 @@ func (a *standalone) open(ctx context.Context, c *config.Standalone, o Standalon
 	if err != nil {
 		return err
 	}
-	services, err := netip.ParsePrefix(c.Services.ClusterIPRange)
+	services, err := config.ParseServiceRanges(c.Services.ClusterIPRange)
 	if err != nil {
-		return fmt.Errorf("--service-cluster-ip-range: %w", err)
+		return fmt.Errorf("--service-cluster-ip-range %w", err)
 	}
-	if err := a.openMaterial(c, o, advertised.Addr(), services); err != nil {
+	if err := a.openMaterial(c, o, advertised.Addr(), services[0]); err != nil {
 		return err
 	}
 	return a.build(c, o, advertised, services, registerer)
@@ -131,7 +131,7 @@ func advertise(c *config.Standalone, bound net.Addr) (netip.AddrPort, error) {
 }
 
 // build makes the origin's server.
-func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised netip.AddrPort, services netip.Prefix, registerer prometheus.Registerer) error {
+func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised netip.AddrPort, services []netip.Prefix, registerer prometheus.Registerer) error {
 	clientCA := a.material.CA.CertPEM
 	if file := c.Authentication.ClientCAFile; file != "" {
 		more, err := os.ReadFile(file)
@@ -169,7 +169,7 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 			AlwaysAllow:               c.Authorization.Mode == config.AuthorizeAlways,
 			AuthorizeNodes:            c.Authorization.Mode == config.AuthorizeNodes,
 		},
-		AdvertiseAddress: advertised, ServiceCIDR: services,
+		AdvertiseAddress: advertised, ServiceCIDRs: services,
 		NodePorts:     server.PortRange{Base: from, Size: to - from + 1},
 		StoragePrefix: c.Etcd.Prefix, EventTTL: c.EventTTL,
 		EnableAdmission: c.Admission.EnablePlugins, DisableAdmission: c.Admission.DisablePlugins,

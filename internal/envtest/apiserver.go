@@ -168,7 +168,7 @@ func parse(args []string) (flagValues, error) {
 var sameFlags = []string{
 	"advertise-address", "api-audiences", "audit-log-path", "client-ca-file", "disable-admission-plugins", "enable-admission-plugins",
 	"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-prefix", "etcd-servers", "event-ttl", "http2-max-streams-per-connection",
-	"service-account-key-file", "service-account-signing-key-file", "service-node-port-range",
+	"service-account-key-file", "service-account-signing-key-file", "service-cluster-ip-range", "service-node-port-range",
 	"tls-cert-file", "tls-cipher-suites", "tls-min-version", "tls-private-key-file", "token-auth-file",
 }
 
@@ -205,12 +205,6 @@ func (g flagValues) settings() ([]string, error) {
 	}
 	if issuers := g["service-account-issuer"]; len(issuers) > 0 {
 		out = append(out, "--service-account-issuer="+issuers[0])
-	}
-	switch ranges := g.list("service-cluster-ip-range"); {
-	case len(ranges) > 1:
-		return nil, errors.New("--service-cluster-ip-range has two ranges; only one is supported")
-	case len(ranges) == 1:
-		out = append(out, "--service-cluster-ip-range="+ranges[0])
 	}
 	for name, setting := range map[string]string{"audit-log-maxsize": "--audit-log-max-size=%dMi", "audit-log-maxbackup": "--audit-log-max-backups=%d"} {
 		text := g.last(name)

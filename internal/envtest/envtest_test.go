@@ -81,7 +81,7 @@ func TestWrongFlags(t *testing.T) {
 		server + " --secure-port=https":                                          `--secure-port must be a port, not "https"`,
 		server + " --audit-log-maxsize=5Mi":                                      `--audit-log-maxsize must be a number, not "5Mi"`,
 		server + " --disable-http2-serving":                                      "--disable-http2-serving is not supported: HTTP/2 is served",
-		server + " --service-cluster-ip-range=10.0.0.0/24,fd00::/112":            "--service-cluster-ip-range has two ranges; only one is supported",
+		server + " --service-cluster-ip-range=10.0.0.0/24,10.1.0.0/24":           `--service-cluster-ip-range must be one CIDR, or one of IPv4 and one of IPv6, not "10.0.0.0/24,10.1.0.0/24"`,
 		server + " --service-account-issuer=https://a --service-account-issuer=": "--service-account-issuer must not be empty",
 		server + " --service-account-max-token-expiration=1m":                    `--service-account-max-token-expiration must be a duration between 1h and 2^32 seconds, not "1m"`,
 		server + " --service-account-jwks-uri=http://a":                          `--service-account-jwks-uri must be a URL that begins with https://, not "http://a"`,

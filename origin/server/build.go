@@ -73,7 +73,7 @@ func (b *builder) addClients() error {
 
 // addConfig creates the configuration that all servers of the chain share.
 func (b *builder) addConfig() error {
-	c := groups.NewGenericConfig(b.opts.AdvertiseAddress, b.opts.ServiceCIDR)
+	c := groups.NewGenericConfig(b.opts.AdvertiseAddress, b.opts.ServiceCIDRs[0])
 	c.LoopbackClientConfig = b.config
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		return chain(handler, c, b.complete)
@@ -208,7 +208,7 @@ func (b *builder) builtin(delegate genericapiserver.DelegationTarget) (*generica
 		JWKSURI:         b.opts.Identity.JWKSURI,
 		TokenExpiration: groups.TokenExpiration{Max: b.opts.Identity.MaxTokenExpiration, NotExtended: b.opts.Identity.NoExtendedTokens},
 		EventTTL:        b.opts.EventTTL,
-		ServiceCIDR:     b.opts.ServiceCIDR,
+		ServiceCIDRs:    b.opts.ServiceCIDRs,
 		NodePorts:       b.opts.NodePorts.library(),
 		ProxyTransport:  b.proxy,
 		EndpointSlices:  b.resolver,

@@ -104,7 +104,7 @@ func (s *Server) bootstrap(started context.Context) error {
 		Authentication:   s.access.Published,
 		Informers:        s.informers,
 		AdvertiseAddress: s.opts.AdvertiseAddress,
-		ServiceIP:        groups.FirstServiceIP(s.opts.ServiceCIDR),
+		ServiceIP:        groups.FirstServiceIP(s.opts.ServiceCIDRs[0]),
 		Logger:           s.opts.Logger,
 	})
 	s.running = wait

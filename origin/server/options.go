@@ -21,9 +21,10 @@ type Options struct {
 	// discovery and the endpoint of the service default/kubernetes name it.
 	// Default: 127.0.0.1:6443.
 	AdvertiseAddress netip.AddrPort
-	// ServiceCIDR is the range of cluster IPs; its first address belongs to the Service
-	// default/kubernetes. Default: 10.0.0.0/24, as in kube-apiserver.
-	ServiceCIDR netip.Prefix
+	// ServiceCIDRs are the ranges of cluster IPs: one, or one of IPv4 and one of IPv6. The first
+	// address of the first one belongs to the Service default/kubernetes. Default: 10.0.0.0/24, as in
+	// kube-apiserver.
+	ServiceCIDRs []netip.Prefix
 	// NodePorts is the range of node ports. Default: 30000-32767.
 	NodePorts PortRange
 	// StoragePrefix begins every key. Default: "/registry", kube-apiserver's.

@@ -89,8 +89,8 @@ func (opts *Options) complete() error {
 	if !opts.AdvertiseAddress.IsValid() {
 		opts.AdvertiseAddress = netip.MustParseAddrPort("127.0.0.1:6443")
 	}
-	if !opts.ServiceCIDR.IsValid() {
-		opts.ServiceCIDR = netip.MustParsePrefix("10.0.0.0/24")
+	if len(opts.ServiceCIDRs) == 0 {
+		opts.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}
 	}
 	if opts.NodePorts.Size == 0 {
 		opts.NodePorts = PortRange(groups.DefaultNodePorts())

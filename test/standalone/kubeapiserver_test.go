@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -102,9 +103,10 @@ func TestEnvtestLikeKubeAPIServer(t *testing.T) {
 				Set("service-account-signing-key-file", folders[0]+"/sa.key").
 				Set("service-account-key-file", folders[0]+"/sa.pub", folders[1]+"/sa.pub").
 				Set("service-account-max-token-expiration", "3h").Set("service-account-extend-token-expiration", "false").
-				Set("service-account-jwks-uri", "https://keys.example/jwks")
+				Set("service-account-jwks-uri", "https://keys.example/jwks").
+				Set("service-cluster-ip-range", "10.0.0.0/16,fd00:10::/108")
 			admin := startEnvironment(t, env)
-			for name, scenario := range map[string]func(context.Context, *flagged){"nodes": nodeScenario, "tokens": tokenScenario} {
+			for name, scenario := range map[string]func(context.Context, *flagged){"nodes": nodeScenario, "tokens": tokenScenario, "services": serviceScenario} {
 				t.Run(name, func(t *testing.T) {
 					f := &flagged{T: t, env: env, admin: admin, first: keys[0], second: keys[1]}
 					scenario(t.Context(), f)
@@ -260,4 +262,49 @@ func tokenScenario(ctx context.Context, f *flagged) {
 	}
 	f.wants("review of second issuer: true system:serviceaccount:default:robot [https://first.example]", "review of unknown key: false",
 		"token: https://first.example [\"https://first.example\",\"https://second.example\"] 10800", "https://keys.example/jwks")
+}
+
+// serviceScenario creates Services of one family and of both.
+func serviceScenario(ctx context.Context, f *flagged) {
+	one, prefer, require := ptr.To(corev1.IPFamilyPolicySingleStack), ptr.To(corev1.IPFamilyPolicyPreferDualStack), ptr.To(corev1.IPFamilyPolicyRequireDualStack)
+	specs := map[string]corev1.ServiceSpec{
+		"default":  {},
+		"six":      {IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol}},
+		"one":      {IPFamilyPolicy: one, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
+		"prefer":   {IPFamilyPolicy: prefer},
+		"require":  {IPFamilyPolicy: require},
+		"reversed": {IPFamilyPolicy: require, IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}},
+		"headless": {IPFamilyPolicy: prefer, ClusterIP: corev1.ClusterIPNone, ClusterIPs: []string{corev1.ClusterIPNone}},
+		"chosen":   {IPFamilyPolicy: require, ClusterIP: "fd00:10::a", ClusterIPs: []string{"fd00:10::a", "10.0.0.200"}},
+		"outside":  {ClusterIP: "fd00:11::a", ClusterIPs: []string{"fd00:11::a"}},
+		"too many": {IPFamilyPolicy: one, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}},
+	}
+	inRange := func(ip string) any {
+		addr, err := netip.ParseAddr(ip)
+		switch {
+		case err != nil:
+			return ip
+		case netip.MustParsePrefix("10.0.0.0/16").Contains(addr):
+			return "IPv4"
+		case netip.MustParsePrefix("fd00:10::/108").Contains(addr):
+			return "IPv6"
+		}
+		return ip
+	}
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		spec := specs[name]
+		spec.Ports = []corev1.ServicePort{{Port: 80}}
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(name, " ", "-")}, Spec: spec}
+		service, err := f.admin.CoreV1().Services("default").Create(ctx, service, metav1.CreateOptions{})
+		found := []any{service.Spec.IPFamilyPolicy != nil && *service.Spec.IPFamilyPolicy == *one, service.Spec.IPFamilies}
+		for _, ip := range service.Spec.ClusterIPs {
+			found = append(found, inRange(ip))
+		}
+		f.record(name, err, found...)
+	}
+	cidrs, err := f.admin.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
+	f.record("ranges", err, cidrs.Spec.CIDRs)
+	own, err := f.admin.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+	f.record("kubernetes", err, own.Spec.ClusterIPs)
+	f.wants("reversed: false [IPv6 IPv4] IPv6 IPv4", "ranges: [10.0.0.0/16 fd00:10::/108]", "kubernetes: [10.0.0.1]")
 }

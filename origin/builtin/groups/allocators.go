@@ -31,17 +31,16 @@ const repairInterval = 3 * time.Minute
 // allocators hand out cluster IPs, which are IPAddress objects in the ranges of the
 // ServiceCIDR objects, and node ports, which are bits in one object of the store.
 type allocators struct {
-	cfg         Config
-	log         *slog.Logger
-	serviceCIDR net.IPNet
-	primary     ipallocator.Interface
-	ranges      sync.Once // the wait for the first
-	nodePorts   *portallocator.PortAllocator
-	ports       *portRegistry
+	cfg       Config
+	log       *slog.Logger
+	families  []ipallocator.Interface // in the order of cfg.ServiceCIDRs
+	ranges    sync.Once               // the wait for the first
+	nodePorts *portallocator.PortAllocator
+	ports     *portRegistry
 }
 
 func newAllocators(cfg Config, log *slog.Logger) (*allocators, error) {
-	a := &allocators{cfg: cfg, log: log, serviceCIDR: ipNet(cfg.ServiceCIDR)}
+	a := &allocators{cfg: cfg, log: log}
 	var err error
 	a.nodePorts, err = portallocator.New(cfg.NodePorts, func(size int, spec string, offset int) (allocator.Interface, error) {
 		a.ports, err = newPortRegistry(cfg.RESTOptions, allocator.NewAllocationMapWithOffset(size, spec, offset))
@@ -50,28 +49,38 @@ func newAllocators(cfg Config, log *slog.Logger) (*allocators, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node ports: %w", err)
 	}
-	a.primary, err = ipallocator.NewMetaAllocator(
-		cfg.Client.NetworkingV1(),
-		cfg.Informers.Networking().V1().ServiceCIDRs(),
-		cfg.Informers.Networking().V1().IPAddresses(),
-		cfg.ServiceCIDR.Addr().Is6(),
-		nil, // no bitmap beside the objects: DisableAllocatorDualWrite is the default
-	)
-	if err != nil {
-		return nil, fmt.Errorf("cluster IPs: %w", err)
+	for _, cidr := range cfg.ServiceCIDRs {
+		family, err := ipallocator.NewMetaAllocator(
+			cfg.Client.NetworkingV1(),
+			cfg.Informers.Networking().V1().ServiceCIDRs(),
+			cfg.Informers.Networking().V1().IPAddresses(),
+			cidr.Addr().Is6(),
+			nil, // no bitmap beside the objects: DisableAllocatorDualWrite is the default
+		)
+		if err != nil {
+			return nil, fmt.Errorf("cluster IPs: %w", err)
+		}
+		a.families = append(a.families, family)
 	}
 	return a, nil
 }
 
-func (a *allocators) family() api.IPFamily { return a.primary.IPFamily() }
+// family returns the family of Services that do not choose one.
+func (a *allocators) family() api.IPFamily { return a.families[0].IPFamily() }
 
 func (a *allocators) clusterIPs() map[api.IPFamily]ipallocator.Interface {
-	return map[api.IPFamily]ipallocator.Interface{a.primary.IPFamily(): a.primary}
+	out := make(map[api.IPFamily]ipallocator.Interface)
+	for _, family := range a.families {
+		out[family.IPFamily()] = family
+	}
+	return out
 }
 
 // destroy ends what the allocators run.
 func (a *allocators) destroy() {
-	a.primary.Destroy()
+	for _, family := range a.families {
+		family.Destroy()
+	}
 	a.ports.Destroy()
 }
 
@@ -84,7 +93,11 @@ func (a *allocators) addHooks(s *genericapiserver.GenericAPIServer) error {
 		if err := a.ensureRange(ctx); err != nil {
 			a.log.WarnContext(ctx, "The default range of cluster IPs was not created, which is tried again", "error", err)
 		}
-		go defaultservicecidr.NewController(a.serviceCIDR, net.IPNet{}, a.cfg.Client).Start(ctx)
+		var second net.IPNet
+		if len(a.cfg.ServiceCIDRs) > 1 {
+			second = ipNet(a.cfg.ServiceCIDRs[1])
+		}
+		go defaultservicecidr.NewController(ipNet(a.cfg.ServiceCIDRs[0]), second, a.cfg.Client).Start(ctx)
 		return nil
 	}); err != nil {
 		return err
@@ -102,9 +115,13 @@ func (a *allocators) addHooks(s *genericapiserver.GenericAPIServer) error {
 // ensureRange creates the default range if there is none. Its status and all else is
 // the controller's.
 func (a *allocators) ensureRange(ctx context.Context) error {
+	var cidrs []string
+	for _, cidr := range a.cfg.ServiceCIDRs {
+		cidrs = append(cidrs, cidr.Masked().String())
+	}
 	_, err := a.cfg.Client.NetworkingV1().ServiceCIDRs().Create(ctx, &networkingv1.ServiceCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: defaultservicecidr.DefaultServiceCIDRName},
-		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{a.serviceCIDR.String()}},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: cidrs},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil

@@ -2,11 +2,13 @@ package groups
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/kubernetes/pkg/registry/core/service/ipallocator"
 )
 
 // firstRange is how long the first service that is written waits for a range of
@@ -41,6 +43,8 @@ func (a *allocators) await() {
 	})
 }
 
-// knowRange tells whether there is a range: without one, the allocator for dry runs
+// knowRange tells whether there is a range of each family: without one, the allocator for dry runs
 // is one of no family.
-func (a *allocators) knowRange() bool { return a.primary.DryRun().IPFamily() != "" }
+func (a *allocators) knowRange() bool {
+	return !slices.ContainsFunc(a.families, func(f ipallocator.Interface) bool { return f.DryRun().IPFamily() == "" })
+}

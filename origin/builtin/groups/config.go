@@ -66,8 +66,9 @@ type Config struct {
 
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
-	// ServiceCIDR is the range of cluster IPs.
-	ServiceCIDR netip.Prefix
+	// ServiceCIDRs are the ranges of cluster IPs, one or one of each family. Services that do not
+	// choose a family have that of the first.
+	ServiceCIDRs []netip.Prefix
 	// NodePorts is the range of node ports.
 	NodePorts utilnet.PortRange
 	// ProxyTransport connects to pods and services. EndpointSlices locates services.
