@@ -34,7 +34,7 @@ type Report struct {
 
 func newReport(short bool, pods int, raw int64) *Report {
 	return &Report{
-		Date: time.Now().UTC().Truncate(time.Second), Machine: cpuModel(), Cores: runtime.NumCPU(), Go: runtime.Version(),
+		Date: time.Now().UTC().Truncate(time.Second), Machine: CPUModel(), Cores: runtime.NumCPU(), Go: runtime.Version(),
 		Kernel: firstLine("/proc/sys/kernel/osrelease"), Load: firstLine("/proc/loadavg"),
 		Short: short, Pods: pods, PodBytes: raw / int64(pods),
 	}
@@ -46,7 +46,8 @@ func firstLine(file string) string {
 	return line
 }
 
-func cpuModel() string {
+// CPUModel returns the name of the processor.
+func CPUModel() string {
 	b, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(b)) {
 		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {

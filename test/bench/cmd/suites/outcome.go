@@ -66,21 +66,20 @@ func compare(a, b outcome) string {
 // testLine is what a Go test prints at its end.
 var testLine = regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL): (\S+)`)
 
-// results returns the tests' results: of a Ginkgo suite, those of its specs.
+// results returns the results of the tests and, in a Ginkgo suite, of its specs.
 func (p *program) results(log, report string) (map[string]bool, error) {
 	tests := map[string]bool{}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range testLine.FindAllStringSubmatch(string(text), -1) {
+		tests[m[2]] = m[1] == "PASS"
+	}
 	if !p.ginkgo {
-		text, err := os.ReadFile(log)
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range testLine.FindAllStringSubmatch(string(text), -1) {
-			tests[m[2]] = m[1] == "PASS"
-		}
 		return tests, nil
 	}
-	text, err := os.ReadFile(report)
-	if err != nil {
+	if text, err = os.ReadFile(report); err != nil {
 		return nil, err
 	}
 	var suites []struct {
