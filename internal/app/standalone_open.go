@@ -202,7 +202,7 @@ func (a *standalone) addControllers(c *config.Standalone, tokenKey any) (err err
 		a.controllers["scheduler"] = func(ctx context.Context) error { return controllers.RunScheduler(ctx, client) }
 	}
 	if c.FakeNodes > 0 {
-		if a.fake, err = fakenodes.New(client, c.FakeNodes, a.panics); err != nil {
+		if a.fake, err = fakenodes.New(client, c.FakeNodes, a.panics, a.log); err != nil {
 			return err
 		}
 		a.controllers["fake nodes"] = a.fake.Run

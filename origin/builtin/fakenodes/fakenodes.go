@@ -6,21 +6,27 @@ package fakenodes
 import (
 	"context"
 	"fmt"
-	"strings"
+	"log/slog"
+	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	applycoordinationv1 "k8s.io/client-go/applyconfigurations/coordination/v1"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	nodeutil "k8s.io/component-helpers/node/util"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeweir/kubeweir/internal/contain"
@@ -34,10 +40,12 @@ const (
 	// leasePeriod is how often a kubelet renews the lease of its node, leaseSeconds how long it lasts.
 	leasePeriod  = 10 * time.Second
 	leaseSeconds = 40
-	// registerPause is the time between two attempts to register a node.
-	registerPause = time.Second
-	// workers is how many Pods change at a time.
+	// retryPause replaces leasePeriod after an error.
+	retryPause = time.Second
+	// workers is how many Pods change at a time, and how many nodes.
 	workers = 8
+	// ownAnnotation marks the nodes that were created here. Other nodes and their Pods are not changed.
+	ownAnnotation = "kubeweir.io/simulated"
 	// address is that of all nodes.
 	address = "127.0.0.1"
 )
@@ -47,64 +55,70 @@ type Nodes struct {
 	n       int
 	client  kubernetes.Interface
 	factory informers.SharedInformerFactory
+	nodes   corelisters.NodeLister
 	pods    corelisters.PodLister
+	synced  []cache.InformerSynced
 	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	panics  *contain.Panics
+	log     *slog.Logger
 	kubelet *kubelet
+	foreign sync.Map // names of nodes that somebody else has created
+	ips     addresses
 }
 
-// New returns n nodes. config must be the configuration of a client that may do everything. It opens
-// the port of their kubelet; Close closes it.
-func New(config *rest.Config, n int, panics *contain.Panics) (*Nodes, error) {
+// New returns n nodes, at most maxNodes. config must be the configuration of a client that may do
+// everything. It opens the port of their kubelet; Close closes it.
+func New(config *rest.Config, n int, panics *contain.Panics, log *slog.Logger) (*Nodes, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = userAgent
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("fake nodes: %w", err)
 	}
+	return newNodes(client, n, panics, log)
+}
+
+func newNodes(client kubernetes.Interface, n int, panics *contain.Panics, log *slog.Logger) (*Nodes, error) {
 	kubelet, err := newKubelet()
 	if err != nil {
 		return nil, fmt.Errorf("fake nodes: %w", err)
 	}
 	f := &Nodes{
-		n: n, client: client, panics: panics, kubelet: kubelet,
+		n: n, client: client, panics: panics, log: log, kubelet: kubelet,
 		factory: informers.NewSharedInformerFactory(client, 0),
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
 	}
-	pods := f.factory.Core().V1().Pods()
-	f.pods = pods.Lister()
+	f.ips = addresses{hasEnded: f.hasEnded, holders: make(map[netip.Addr][]holder)}
+	nodes, pods := f.factory.Core().V1().Nodes(), f.factory.Core().V1().Pods()
+	f.nodes, f.pods = nodes.Lister(), pods.Lister()
 	add := func(object any) {
-		if pod, ok := object.(*corev1.Pod); ok && strings.HasPrefix(pod.Spec.NodeName, prefix) {
+		if pod, ok := object.(*corev1.Pod); ok && nodeIndex(pod.Spec.NodeName) >= 0 {
+			f.ips.hold(pod)
 			f.queue.Add(cache.MetaObjectToName(pod))
 		}
 	}
-	if _, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	handler, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: add, UpdateFunc: func(_, object any) { add(object) },
-	}); err != nil {
+	})
+	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("fake nodes: %w", err)
 	}
+	f.synced = []cache.InformerSynced{nodes.Informer().HasSynced, handler.HasSynced}
 	return f, nil
 }
 
-// Close closes the port of the kubelet.
-func (f *Nodes) Close() { f.kubelet.close() }
+// Close closes the port of the kubelet and the queue.
+func (f *Nodes) Close() {
+	f.kubelet.close()
+	f.queue.ShutDown()
+}
 
 // Run registers the nodes and simulates their Pods until ctx ends. The error is always nil.
 func (f *Nodes) Run(ctx context.Context) error {
-	for i := range f.n {
-		for f.register(ctx, prefix+fmt.Sprint(i)) != nil {
-			select {
-			case <-time.After(registerPause):
-			case <-ctx.Done():
-				return nil
-			}
-		}
-	}
 	f.factory.Start(ctx.Done())
 	defer f.factory.Shutdown()
-	f.factory.WaitForCacheSync(ctx.Done())
-
+	cache.WaitForCacheSync(ctx.Done(), f.synced...)
 	var running sync.WaitGroup
 	for range workers {
 		running.Go(func() {
@@ -112,14 +126,13 @@ func (f *Nodes) Run(ctx context.Context) error {
 			}
 		})
 	}
-	tick := time.NewTicker(leasePeriod)
-	defer tick.Stop()
 	for ctx.Err() == nil {
+		pause := leasePeriod
+		if !f.maintainAll(ctx) {
+			pause = retryPause
+		}
 		select {
-		case <-tick.C:
-			for i := range f.n {
-				f.maintain(ctx, prefix+fmt.Sprint(i))
-			}
+		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 	}
@@ -128,75 +141,80 @@ func (f *Nodes) Run(ctx context.Context) error {
 	return nil
 }
 
-// register creates a node, or updates one of an earlier run.
-func (f *Nodes) register(ctx context.Context, name string) error {
+// maintainAll maintains all nodes and reports whether nothing failed.
+func (f *Nodes) maintainAll(ctx context.Context) bool {
+	var group errgroup.Group
+	group.SetLimit(workers)
+	for i := range f.n {
+		group.Go(f.panics.Func("background", func() error { return f.maintain(ctx, prefix+strconv.Itoa(i)) }))
+	}
+	return group.Wait() == nil
+}
+
+// maintain creates a node if there is none, writes its status if that is not up to date, and renews its
+// lease, which tells the controller nodelifecycle that it is alive.
+func (f *Nodes) maintain(ctx context.Context, name string) error {
 	nodes := f.client.CoreV1().Nodes()
-	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name:        name,
-		Labels:      map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"},
-		Annotations: map[string]string{"kubeweir.io/simulated": "true"},
-	}}, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		node, err = nodes.Get(ctx, name, metav1.GetOptions{})
+	node, err := f.nodes.Get(name)
+	if apierrors.IsNotFound(err) {
+		node, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name:        name,
+			Labels:      map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"},
+			Annotations: map[string]string{ownAnnotation: "true"},
+		}}, metav1.CreateOptions{FieldManager: userAgent})
 	}
 	if err != nil {
 		return err
 	}
+	if !isOwn(node) {
+		if _, logged := f.foreign.LoadOrStore(name, true); !logged {
+			f.log.Error("fake node not added: a node of this name exists, without the annotation "+ownAnnotation, "node", name)
+		}
+		return nil
+	}
+	apply := metav1.ApplyOptions{FieldManager: userAgent, Force: true}
+	if _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); ready == nil || ready.Status != corev1.ConditionTrue ||
+		node.Status.DaemonEndpoints.KubeletEndpoint.Port != f.kubelet.port() {
+		if _, err := nodes.ApplyStatus(ctx, applycorev1.Node(name).WithStatus(f.status(node)), apply); err != nil {
+			return err
+		}
+	}
+	lease := applycoordinationv1.Lease(name, corev1.NamespaceNodeLease).WithSpec(applycoordinationv1.LeaseSpec().
+		WithHolderIdentity(name).WithLeaseDurationSeconds(leaseSeconds).WithRenewTime(metav1.NowMicro()))
+	_, err = f.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Apply(ctx, lease, apply)
+	return err
+}
+
+// isOwn reports whether a node was created here, now or by an earlier process.
+func isOwn(node *corev1.Node) bool { return node.Annotations[ownAnnotation] == "true" }
+
+// status returns the fields that a node's status must have. It leaves others, such as extended resources,
+// as they are.
+func (f *Nodes) status(node *corev1.Node) *applycorev1.NodeStatusApplyConfiguration {
 	size := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("256Gi"),
 		corev1.ResourceEphemeralStorage: resource.MustParse("1Ti"), corev1.ResourcePods: resource.MustParse("110"),
 	}
-	node.Status = corev1.NodeStatus{
-		Capacity: size, Allocatable: size,
-		// Without a host name, which the API server would resolve to reach the kubelet.
-		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}},
-		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: f.kubelet.port()}},
-		NodeInfo: corev1.NodeSystemInfo{
-			KubeletVersion: "kubeweir-simulated", OperatingSystem: "linux", Architecture: "amd64", ContainerRuntimeVersion: "none://0",
-		},
-	}
+	// Without a host name, which the API server would resolve to reach the kubelet.
+	s := applycorev1.NodeStatus().WithCapacity(size).WithAllocatable(size).
+		WithAddresses(applycorev1.NodeAddress().WithType(corev1.NodeInternalIP).WithAddress(address)).
+		WithDaemonEndpoints(applycorev1.NodeDaemonEndpoints().WithKubeletEndpoint(applycorev1.DaemonEndpoint().WithPort(f.kubelet.port()))).
+		WithNodeInfo(applycorev1.NodeSystemInfo().WithKubeletVersion("kubeweir-simulated").WithOperatingSystem("linux").
+			WithArchitecture("amd64").WithContainerRuntimeVersion("none://0"))
 	for kind, status := range map[corev1.NodeConditionType]corev1.ConditionStatus{
 		corev1.NodeReady: corev1.ConditionTrue, corev1.NodeMemoryPressure: corev1.ConditionFalse,
 		corev1.NodeDiskPressure: corev1.ConditionFalse, corev1.NodePIDPressure: corev1.ConditionFalse,
 	} {
-		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
-			Type: kind, Status: status, Reason: "Simulated", Message: "the node is simulated by kubeweir",
-			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
-		})
+		now := metav1.Now()
+		since := now
+		if _, old := nodeutil.GetNodeCondition(&node.Status, kind); old != nil && old.Status == status {
+			since = old.LastTransitionTime
+		}
+		s.WithConditions(applycorev1.NodeCondition().WithType(kind).WithStatus(status).
+			WithReason("Simulated").WithMessage("the node is simulated by kubeweir").
+			WithLastHeartbeatTime(now).WithLastTransitionTime(since))
 	}
-	if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
-		return err
-	}
-	return f.renew(ctx, name)
-}
-
-// maintain renews the lease of a node, and registers the node again if it was deleted or has no
-// status. Errors are ignored: the next call tries again.
-func (f *Nodes) maintain(ctx context.Context, name string) {
-	node, err := f.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && node.Status.NodeInfo.KubeletVersion == "" {
-		_ = f.register(ctx, name)
-		return
-	}
-	_ = f.renew(ctx, name)
-}
-
-// renew renews the lease of a node, which tells the controller nodelifecycle that it is alive.
-func (f *Nodes) renew(ctx context.Context, node string) error {
-	leases, now := f.client.CoordinationV1().Leases(corev1.NamespaceNodeLease), metav1.NowMicro()
-	lease, err := leases.Get(ctx, node, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &node, LeaseDurationSeconds: ptr.To[int32](leaseSeconds), RenewTime: &now,
-		}}, metav1.CreateOptions{})
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	lease.Spec.RenewTime = &now
-	_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
-	return err
+	return s
 }
 
 // processNext simulates the next Pod of the queue. It returns false at the queue's end.
@@ -206,7 +224,7 @@ func (f *Nodes) processNext(ctx context.Context) bool {
 		return false
 	}
 	defer f.queue.Done(name)
-	err := f.panics.Func("fake nodes", func() error { return f.simulate(ctx, name) })()
+	err := f.panics.Func("background", func() error { return f.simulate(ctx, name) })()
 	if err != nil && ctx.Err() == nil {
 		f.queue.AddRateLimited(name)
 		return true
@@ -221,6 +239,13 @@ func (f *Nodes) simulate(ctx context.Context, name cache.ObjectName) error {
 	if err != nil {
 		return nil // it is deleted
 	}
+	node, err := f.nodes.Get(pod.Spec.NodeName)
+	if err != nil {
+		return err // it may be new
+	}
+	if !isOwn(node) {
+		return nil
+	}
 	pods := f.client.CoreV1().Pods(name.Namespace)
 	if pod.DeletionTimestamp != nil {
 		err := pods.Delete(ctx, name.Name, metav1.DeleteOptions{
@@ -234,7 +259,11 @@ func (f *Nodes) simulate(ctx context.Context, name cache.ObjectName) error {
 	pod = pod.DeepCopy()
 	switch {
 	case pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
-		markRunning(pod)
+		ip, err := f.ips.allocate(pod)
+		if err != nil {
+			return err
+		}
+		markRunning(pod, ip)
 	case pod.Status.Phase == corev1.PodRunning && ofJob(pod):
 		markSucceeded(pod)
 	case pod.Status.Phase == corev1.PodRunning && setReady(pod):
@@ -246,4 +275,10 @@ func (f *Nodes) simulate(ctx context.Context, name cache.ObjectName) error {
 		return nil
 	}
 	return err
+}
+
+// hasEnded reports whether a Pod has ended or is deleted.
+func (f *Nodes) hasEnded(h holder) bool {
+	pod, err := f.pods.Pods(h.name.Namespace).Get(h.name.Name)
+	return err != nil || pod.UID != h.uid || podutil.IsPodTerminal(pod)
 }

@@ -1,9 +1,6 @@
 package fakenodes
 
 import (
-	"hash/fnv"
-	"net"
-
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,13 +8,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// markRunning changes the status of a Pod to that of a running one.
-func markRunning(pod *corev1.Pod) {
+// markRunning changes the status of a Pod to that of a running one with an address.
+func markRunning(pod *corev1.Pod, ip string) {
 	now, s := metav1.Now(), &pod.Status
 	s.Phase, s.StartTime = corev1.PodRunning, &now
 	s.HostIP, s.HostIPs = address, []corev1.HostIP{{IP: address}}
-	s.PodIP = podIP(pod)
-	s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}
+	s.PodIP, s.PodIPs = ip, []corev1.PodIP{{IP: ip}}
 	s.InitContainerStatuses = statuses(pod.Spec.InitContainers, true, func(c *corev1.Container) corev1.ContainerState {
 		if podutil.IsRestartableInitContainer(c) {
 			return runningSince(now)
@@ -85,15 +81,4 @@ func setCondition(pod *corev1.Pod, kind corev1.PodConditionType, status corev1.C
 func ofJob(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.APIVersion == batchv1.SchemeGroupVersion.String() && owner.Kind == "Job"
-}
-
-// podIP returns an address of 10.244.0.0/14, derived from the Pod's UID.
-func podIP(pod *corev1.Pod) string {
-	if pod.Spec.HostNetwork {
-		return address
-	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(pod.UID))
-	sum := h.Sum32()
-	return net.IPv4(10, 244+byte(sum>>16)%4, byte(sum>>8), byte(sum)).String()
 }

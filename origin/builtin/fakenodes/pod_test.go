@@ -18,9 +18,9 @@ func TestPodLifecycle(t *testing.T) {
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}},
 	}
-	markRunning(pod)
+	markRunning(pod, "10.244.0.1")
 	s := &pod.Status
-	if s.Phase != corev1.PodRunning || len(s.Conditions) != 5 || s.PodIP == "" || s.PodIP != s.PodIPs[0].IP || s.StartTime == nil {
+	if s.Phase != corev1.PodRunning || len(s.Conditions) != 5 || s.PodIP != "10.244.0.1" || s.PodIP != s.PodIPs[0].IP || s.StartTime == nil {
 		t.Errorf("%+v", s)
 	}
 	if main := s.ContainerStatuses[0]; main.State.Running == nil || !main.Ready || !*main.Started || main.Image != "image" {
@@ -48,7 +48,7 @@ func TestPodLifecycle(t *testing.T) {
 
 func TestReadinessGates(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{ReadinessGates: []corev1.PodReadinessGate{{ConditionType: "example.com/balanced"}}}}
-	markRunning(pod)
+	markRunning(pod, "10.244.0.1")
 	if podutil.IsPodReady(pod) || !podutil.IsContainersReadyConditionTrue(pod.Status) {
 		t.Errorf("%+v", pod.Status.Conditions)
 	}
