@@ -27,7 +27,6 @@ package kubeweirtest
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -56,7 +55,8 @@ const (
 
 // Start starts a server that ends with the test, and returns the administrator's configuration. args
 // are flags of `kubeweir standalone`, for example "--controllers=namespace,garbagecollector". The
-// objects are in memory. If the test fails, it logs the end of the server's log.
+// objects are in memory. The test fails if the server ends before it. If the test fails, it logs the end
+// of the server's log.
 func Start(t testing.TB, args ...string) *rest.Config {
 	t.Helper()
 	s, err := Launch(args...)
@@ -64,6 +64,11 @@ func Start(t testing.TB, args ...string) *rest.Config {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		select {
+		case <-s.done:
+			t.Errorf("kubeweir has ended during the test: %s", s.cmd.ProcessState)
+		default:
+		}
 		s.Stop()
 		if t.Failed() {
 			t.Logf("the end of kubeweir's log:\n%s", s.Log())
@@ -133,22 +138,28 @@ func (s *Server) run(stderr *bufio.Reader, started func()) {
 	defer close(s.done)
 	for {
 		line, err := stderr.ReadString('\n')
-		if err != nil {
+		if err != nil && line == "" {
 			break
 		}
 		line = strings.TrimSuffix(line, "\n")
-		s.mu.Lock()
-		s.log = append(s.log, line)
-		s.log = s.log[max(0, len(s.log)-logLines):]
-		if url, found := strings.CutPrefix(line, testAPI); found {
-			s.testAPI = url
-		}
-		s.mu.Unlock()
+		s.append(line)
 		if strings.HasPrefix(line, ready) {
 			started()
 		}
 	}
-	_ = s.cmd.Wait() // Log says why
+	_ = s.cmd.Wait() // its error is the state
+	s.append("kubeweirtest: the process has ended: " + s.cmd.ProcessState.String())
+}
+
+// append appends a line to the log.
+func (s *Server) append(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = append(s.log, line)
+	s.log = s.log[max(0, len(s.log)-logLines):]
+	if url, found := strings.CutPrefix(line, testAPI); found {
+		s.testAPI = url
+	}
 }
 
 // await waits until the server is ready, and reads the kubeconfig.
@@ -156,7 +167,7 @@ func (s *Server) await(started <-chan struct{}) (err error) {
 	select {
 	case <-started:
 	case <-s.done:
-		return errors.New("it has ended")
+		return fmt.Errorf("it has ended: %s", s.cmd.ProcessState)
 	case <-time.After(startTimeout):
 		return fmt.Errorf("it is not ready after %v", startTimeout)
 	}
@@ -178,7 +189,7 @@ func (s *Server) TestAPI() string {
 	return s.testAPI
 }
 
-// Log returns the end of the server's log.
+// Log returns the end of the server's log, and how the process has ended.
 func (s *Server) Log() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
