@@ -103,11 +103,11 @@ func (h *health) listed(at time.Time) {
 // brought everything that existed when it began, or it has brought nothing for longer than a
 // rejection takes.
 func (h *health) isCurrentLocked() bool {
-	if !h.mu.open || !h.mu.live {
-		return false
+	if !h.mu.open || !h.mu.live || h.mu.complete {
+		return h.mu.open && h.mu.live
 	}
 	settled := h.mu.opening.Add(settling + h.source.Delay())
-	return h.mu.complete || h.mu.accepted && !time.Now().Before(settled) || h.source.LastContact().After(settled)
+	return h.mu.accepted && !time.Now().Before(settled) || h.source.LastContact().After(settled)
 }
 
 // Restart ends the open watch with cause, so that the source is examined.
