@@ -26,6 +26,8 @@ type RequestHeaderOptions struct {
 	GroupHeaders []string
 	// ExtraHeaderPrefixes (default X-Remote-Extra-) precede percent-encoded keys.
 	ExtraHeaderPrefixes []string
+	// NoDefaults leaves lists of headers empty, as kube-apiserver does.
+	NoDefaults bool
 }
 
 func (o *RequestHeaderOptions) setDefaults() {
@@ -33,7 +35,7 @@ func (o *RequestHeaderOptions) setDefaults() {
 		&o.UsernameHeaders: "X-Remote-User", &o.UIDHeaders: "X-Remote-Uid",
 		&o.GroupHeaders: "X-Remote-Group", &o.ExtraHeaderPrefixes: "X-Remote-Extra-",
 	} {
-		if len(*list) == 0 {
+		if len(*list) == 0 && !o.NoDefaults {
 			*list = []string{name}
 		}
 	}
