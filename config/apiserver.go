@@ -13,4 +13,20 @@ type KubeAPIServer struct {
 	NoExtendedTokens bool
 	// JWKSURI is the URL of the keys in the discovery document of the issuer. Default: that of this server.
 	JWKSURI string
+	// PublishClientCAFile has aggregated API servers accept the client certificates of the client CA file
+	// only. Default: also those of the generated CA.
+	PublishClientCAFile bool
+	// RequestHeader describes front proxies. Its lists of headers have no defaults. Default: no proxies.
+	RequestHeader RequestHeader
+	// ProxyClientCertFile and ProxyClientKeyFile authenticate the server to aggregated API servers.
+	// Default: a generated certificate. With one of them or RequestHeader, aggregated API servers learn
+	// RequestHeader, and otherwise how to verify the generated certificate.
+	ProxyClientCertFile, ProxyClientKeyFile string
+	// KubeletClientCertFile and KubeletClientKeyFile authenticate the server to kubelets. Default: a
+	// generated certificate.
+	KubeletClientCertFile, KubeletClientKeyFile string
+	// KubeletCAFile verifies the certificates of kubelets. Default: they are not verified.
+	KubeletCAFile string
+	// KubeletAddressTypes are the types of node addresses by preference. Default: kube-apiserver's.
+	KubeletAddressTypes []string
 }

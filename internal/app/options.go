@@ -57,14 +57,18 @@ func authenticatorOptions(c *config.Gateway, reviewer authn.TokenReviewer) authn
 	a := &c.Authentication
 	return authn.Options{
 		TokenReviewer: reviewer, ClientCAFile: a.ClientCAFile, Anonymous: a.Anonymous,
-		RequestHeader: authn.RequestHeaderOptions{
-			CAFile: a.RequestHeader.CAFile, AllowedNames: a.RequestHeader.AllowedNames,
-			UsernameHeaders: a.RequestHeader.UsernameHeaders, UIDHeaders: a.RequestHeader.UIDHeaders,
-			GroupHeaders: a.RequestHeader.GroupHeaders, ExtraHeaderPrefixes: a.RequestHeader.ExtraHeaderPrefixes,
-		},
-		SidecarHosts: c.SidecarHosts,
-		SuccessTTL:   a.TokenTTL, FailureTTL: a.TokenFailureTTL, UnverifiedTokens: unverifiedTokens(&c.Limits),
+		RequestHeader: requestHeaderOptions(&a.RequestHeader),
+		SidecarHosts:  c.SidecarHosts,
+		SuccessTTL:    a.TokenTTL, FailureTTL: a.TokenFailureTTL, UnverifiedTokens: unverifiedTokens(&c.Limits),
 		Settings: reviewSettings(c, a.CacheSize),
+	}
+}
+
+func requestHeaderOptions(h *config.RequestHeader) authn.RequestHeaderOptions {
+	return authn.RequestHeaderOptions{
+		CAFile: h.CAFile, AllowedNames: h.AllowedNames,
+		UsernameHeaders: h.UsernameHeaders, UIDHeaders: h.UIDHeaders,
+		GroupHeaders: h.GroupHeaders, ExtraHeaderPrefixes: h.ExtraHeaderPrefixes,
 	}
 }
 

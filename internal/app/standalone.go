@@ -117,7 +117,7 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	}
 	cluster := newCluster(o.Logger, s.registry, s.registry, s.blocked)
 	s.served = cluster
-	if err := cluster.buildStandalone(c, o.UserAgent, origin, s.audit); err != nil {
+	if err := cluster.buildStandalone(c, &o, origin, s.audit); err != nil {
 		return nil, err
 	}
 	if err := s.addEdge(origin.withFaults(cluster.handler), cluster.health, origin.edgeOptions(c, &o, s.registry), &c.TLS); err != nil {
@@ -127,9 +127,9 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 }
 
 // buildStandalone makes the parts of the cluster that the origin is. log may be nil.
-func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin *standalone, log *audit.Log) error {
+func (c *cluster) buildStandalone(s *config.Standalone, so *StandaloneOptions, origin *standalone, log *audit.Log) error {
 	if err := c.connect(upstream.Options{
-		InProcess: origin.upstream(), UserAgent: userAgent,
+		InProcess: origin.upstream(), UserAgent: so.UserAgent,
 		Limits: upstream.Limits{MaxObjectBytes: int(s.Limits.MaxObjectBytes)},
 	}); err != nil {
 		return err
@@ -138,11 +138,14 @@ func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin
 	if err := c.addCache(cacheOptions(&s.Limits, c.client.ImmediateSource()), &s.Limits, discovery.Options{}); err != nil {
 		return err
 	}
+	header := requestHeaderOptions(&so.KubeAPIServer.RequestHeader)
+	header.NoDefaults = true
 	if err := c.addIdentity(authn.Options{
 		TokenReviewer: tokenReviewer{origin.server},
 		ClientCAs:     origin.material.CA.CertPEM, ClientCAFile: s.Authentication.ClientCAFile,
-		Anonymous:  s.Authentication.Anonymous,
-		SuccessTTL: s.Authentication.TokenTTL, FailureTTL: s.Authentication.TokenFailureTTL,
+		RequestHeader: header,
+		Anonymous:     s.Authentication.Anonymous,
+		SuccessTTL:    s.Authentication.TokenTTL, FailureTTL: s.Authentication.TokenFailureTTL,
 		Settings: review.Settings{CacheSize: s.Authentication.CacheSize},
 	}, authz.Options{
 		Decider: decider{origin.server}, TrustedByUpstream: true,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/app/certs"
+	"github.com/kubeweir/kubeweir/origin/builtin/access"
 	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
 	"github.com/kubeweir/kubeweir/origin/builtin/controllers"
 	"github.com/kubeweir/kubeweir/origin/builtin/fakenodes"
@@ -133,12 +134,20 @@ func advertise(c *config.Standalone, bound net.Addr) (netip.AddrPort, error) {
 // build makes the origin's server.
 func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised netip.AddrPort, services []netip.Prefix, registerer prometheus.Registerer) error {
 	clientCA := a.material.CA.CertPEM
+	var published []byte
 	if file := c.Authentication.ClientCAFile; file != "" {
 		more, err := os.ReadFile(file)
 		if err != nil {
 			return fmt.Errorf("--client-ca-file: %w", err)
 		}
 		clientCA = append(append([]byte(nil), clientCA...), more...)
+		if o.KubeAPIServer.PublishClientCAFile {
+			published = more
+		}
+	}
+	proxies, err := a.frontProxy(&o.KubeAPIServer)
+	if err != nil {
+		return err
 	}
 	from, to, err := config.ParsePortRange(c.Services.NodePortRange)
 	if err != nil {
@@ -149,38 +158,77 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 	if err != nil {
 		return err
 	}
-	kubeletCert, kubeletKey := a.material.KubeletClientFiles()
 	a.server, err = server.New(server.Options{
 		Engine: a.engine,
 		Identity: server.Identity{
-			ClientCA:                  clientCA,
-			RequestHeaderCA:           a.material.FrontProxyCA.CertPEM,
-			RequestHeaderAllowedNames: []string{pki.FrontProxyUser},
-			TokenFile:                 c.Authentication.TokenAuthFile,
-			DisableAnonymous:          !c.Authentication.Anonymous,
-			ServiceAccountKey:         signingKey,
-			ServiceAccountPublicKeys:  publicKeys,
-			Issuer:                    tokens.Issuer,
-			AcceptedIssuers:           o.KubeAPIServer.AcceptedIssuers,
-			JWKSURI:                   o.KubeAPIServer.JWKSURI,
-			MaxTokenExpiration:        o.KubeAPIServer.MaxTokenExpiration,
-			NoExtendedTokens:          o.KubeAPIServer.NoExtendedTokens,
-			Audiences:                 tokens.Audiences,
-			AlwaysAllow:               c.Authorization.Mode == config.AuthorizeAlways,
-			AuthorizeNodes:            c.Authorization.Mode == config.AuthorizeNodes,
+			ClientCA:                 clientCA,
+			PublishedClientCA:        published,
+			RequestHeader:            proxies.header,
+			TokenFile:                c.Authentication.TokenAuthFile,
+			DisableAnonymous:         !c.Authentication.Anonymous,
+			ServiceAccountKey:        signingKey,
+			ServiceAccountPublicKeys: publicKeys,
+			Issuer:                   tokens.Issuer,
+			AcceptedIssuers:          o.KubeAPIServer.AcceptedIssuers,
+			JWKSURI:                  o.KubeAPIServer.JWKSURI,
+			MaxTokenExpiration:       o.KubeAPIServer.MaxTokenExpiration,
+			NoExtendedTokens:         o.KubeAPIServer.NoExtendedTokens,
+			Audiences:                tokens.Audiences,
+			AlwaysAllow:              c.Authorization.Mode == config.AuthorizeAlways,
+			AuthorizeNodes:           c.Authorization.Mode == config.AuthorizeNodes,
 		},
 		AdvertiseAddress: advertised, ServiceCIDRs: services,
 		NodePorts:     server.PortRange{Base: from, Size: to - from + 1},
 		StoragePrefix: c.Etcd.Prefix, EventTTL: c.EventTTL,
 		EnableAdmission: c.Admission.EnablePlugins, DisableAdmission: c.Admission.DisablePlugins,
-		Kubelet:         server.KubeletClient{CertFile: kubeletCert, KeyFile: kubeletKey},
-		ProxyClientCert: a.material.FrontProxyClient.CertPEM, ProxyClientKey: a.material.FrontProxyClient.KeyPEM,
+		Kubelet:         a.kubeletClient(&o.KubeAPIServer),
+		ProxyClientCert: proxies.cert, ProxyClientKey: proxies.key,
 		Logger: o.Logger, Registerer: registerer,
 	})
 	if err != nil {
 		return err
 	}
 	return a.addControllers(c, signingKey)
+}
+
+// frontProxy is how the server authenticates to aggregated API servers, and what they learn about it.
+type frontProxy struct {
+	header    access.RequestHeader
+	cert, key []byte
+}
+
+func (a *standalone) frontProxy(k *config.KubeAPIServer) (p frontProxy, err error) {
+	if k.RequestHeader.CAFile == "" && k.ProxyClientCertFile == "" {
+		return frontProxy{
+			access.KubeadmRequestHeader(a.material.FrontProxyCA.CertPEM, pki.FrontProxyUser),
+			a.material.FrontProxyClient.CertPEM, a.material.FrontProxyClient.KeyPEM,
+		}, nil
+	}
+	h := &k.RequestHeader
+	p.header = access.RequestHeader{
+		AllowedNames: h.AllowedNames, UsernameHeaders: h.UsernameHeaders, UIDHeaders: h.UIDHeaders,
+		GroupHeaders: h.GroupHeaders, ExtraHeaderPrefixes: h.ExtraHeaderPrefixes,
+	}
+	for file, content := range map[string]*[]byte{h.CAFile: &p.header.CA, k.ProxyClientCertFile: &p.cert, k.ProxyClientKeyFile: &p.key} {
+		if file == "" {
+			continue
+		}
+		if *content, err = os.ReadFile(file); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// kubeletClient returns how the server connects to kubelets.
+func (a *standalone) kubeletClient(k *config.KubeAPIServer) server.KubeletClient {
+	client := server.KubeletClient{
+		CertFile: k.KubeletClientCertFile, KeyFile: k.KubeletClientKeyFile, CAFile: k.KubeletCAFile, AddressTypes: k.KubeletAddressTypes,
+	}
+	if client.CertFile == "" {
+		client.CertFile, client.KeyFile = a.material.KubeletClientFiles()
+	}
+	return client
 }
 
 // addControllers makes what a cluster has beside its API, as far as it is chosen.

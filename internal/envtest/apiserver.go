@@ -2,6 +2,8 @@ package envtest
 
 import (
 	"cmp"
+	"crypto/tls"
+	"crypto/x509"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -15,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/util/cert"
 
 	"github.com/kubeweir/kubeweir/config"
 )
@@ -243,7 +247,54 @@ func (g flagValues) further() (config.KubeAPIServer, error) {
 	if u, err := url.Parse(k.JWKSURI); k.JWKSURI != "" && (err != nil || u.Scheme != "https") {
 		return k, fmt.Errorf("--service-account-jwks-uri must be a URL that begins with https://, not %q", k.JWKSURI)
 	}
-	return k, nil
+	k.PublishClientCAFile = true
+	k.RequestHeader = config.RequestHeader{
+		CAFile: g.last("requestheader-client-ca-file"), AllowedNames: g.list("requestheader-allowed-names"),
+		UsernameHeaders: g.list("requestheader-username-headers"), UIDHeaders: g.list("requestheader-uid-headers"),
+		GroupHeaders: g.list("requestheader-group-headers"), ExtraHeaderPrefixes: g.list("requestheader-extra-headers-prefix"),
+	}
+	k.ProxyClientCertFile, k.ProxyClientKeyFile = g.last("proxy-client-cert-file"), g.last("proxy-client-key-file")
+	k.KubeletClientCertFile, k.KubeletClientKeyFile = g.last("kubelet-client-certificate"), g.last("kubelet-client-key")
+	k.KubeletCAFile, k.KubeletAddressTypes = g.last("kubelet-certificate-authority"), g.list("kubelet-preferred-address-types")
+	return k, errors.Join(
+		g.checkPair("proxy-client-cert-file", "proxy-client-key-file"), g.checkPair("kubelet-client-certificate", "kubelet-client-key"),
+		g.checkCA("kubelet-certificate-authority"), g.checkCA("requestheader-client-ca-file"), g.checkProxies())
+}
+
+// checkPair checks the flags of a certificate and its key.
+func (g flagValues) checkPair(certFlag, keyFlag string) error {
+	certFile, keyFile := g.last(certFlag), g.last(keyFlag)
+	if certFile == "" && keyFile == "" {
+		return nil
+	}
+	if _, err := tls.LoadX509KeyPair(certFile, keyFile); err != nil {
+		return fmt.Errorf("--%s and --%s must be files of a certificate and of its key: %w", certFlag, keyFlag, err)
+	}
+	return nil
+}
+
+// checkCA checks a flag of a file of certificates.
+func (g flagValues) checkCA(name string) error {
+	if g.last(name) == "" {
+		return nil
+	}
+	if _, err := cert.CertsFromFile(g.last(name)); err != nil {
+		return fmt.Errorf("--%s must be a file of certificates: %w", name, err)
+	}
+	return nil
+}
+
+// checkProxies rejects front proxies without names whose certificates have the CA of all clients: any client
+// could name any user.
+func (g flagValues) checkProxies() error {
+	proxies, _ := cert.CertsFromFile(g.last("requestheader-client-ca-file"))
+	clients, _ := cert.CertsFromFile(g.last("client-ca-file"))
+	if len(g.list("requestheader-allowed-names")) > 0 || !slices.ContainsFunc(proxies, func(p *x509.Certificate) bool {
+		return slices.ContainsFunc(clients, p.Equal)
+	}) {
+		return nil
+	}
+	return errors.New("--requestheader-allowed-names must be set, because --requestheader-client-ca-file and --client-ca-file have a certificate in common")
 }
 
 // authorization translates --authorization-mode and --anonymous-auth. As in kube-apiserver, the

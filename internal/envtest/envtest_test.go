@@ -84,8 +84,13 @@ func TestWrongFlags(t *testing.T) {
 		server + " --service-cluster-ip-range=10.0.0.0/24,10.1.0.0/24":           `--service-cluster-ip-range must be one CIDR, or one of IPv4 and one of IPv6, not "10.0.0.0/24,10.1.0.0/24"`,
 		server + " --service-account-issuer=https://a --service-account-issuer=": "--service-account-issuer must not be empty",
 		server + " --service-account-max-token-expiration=1m":                    `--service-account-max-token-expiration must be a duration between 1h and 2^32 seconds, not "1m"`,
-		server + " --service-account-jwks-uri=http://a":                          `--service-account-jwks-uri must be a URL that begins with https://, not "http://a"`,
-		server + " --authorization-mode=RBAC --service-account-key-file=/none":   "--service-account-key-file cannot be used: /none does not exist",
+		server + " --requestheader-client-ca-file=/none":                         "--requestheader-client-ca-file must be a file of certificates: open /none: no such file or directory",
+		server + " --requestheader-client-ca-file=../../config/testdata/files/ca.crt --client-ca-file=../../config/testdata/files/ca.crt": "--requestheader-allowed-names must be set, because --requestheader-client-ca-file and --client-ca-file have a certificate in common",
+		server + " --proxy-client-cert-file=/none":                             "--proxy-client-cert-file and --proxy-client-key-file must be files of a certificate and of its key: open /none: no such file or directory",
+		server + " --kubelet-client-key=/none":                                 "--kubelet-client-certificate and --kubelet-client-key must be files of a certificate and of its key: open : no such file or directory",
+		server + " --kubelet-certificate-authority=/none":                      "--kubelet-certificate-authority must be a file of certificates: open /none: no such file or directory",
+		server + " --service-account-jwks-uri=http://a":                        `--service-account-jwks-uri must be a URL that begins with https://, not "http://a"`,
+		server + " --authorization-mode=RBAC --service-account-key-file=/none": "--service-account-key-file cannot be used: /none does not exist",
 	} {
 		if _, err := ParseAPIServer(strings.Fields(args)); err == nil || err.Error() != want {
 			t.Errorf("%s\ngot  %v\nwant %s", args, err, want)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeweir/kubeweir/origin/builtin/access"
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
@@ -55,11 +56,11 @@ type Identity struct {
 	// ClientCA, in PEM, signs client certificates in req.TLS, which name the user (CN) and the
 	// groups (O).
 	ClientCA []byte
-	// RequestHeaderCA, in PEM: a client certificate that it signed, with one of
-	// RequestHeaderAllowedNames (any if empty) as its CN, may name the user in
-	// X-Remote-User, X-Remote-Group and X-Remote-Extra- headers.
-	RequestHeaderCA           []byte
-	RequestHeaderAllowedNames []string
+	// PublishedClientCA is what aggregated API servers learn instead of ClientCA, if it is not empty.
+	PublishedClientCA []byte
+	// RequestHeader describes front proxies, whose certificates may name the user in headers. It is
+	// published for aggregated API servers, to which this server is a front proxy.
+	RequestHeader access.RequestHeader
 	// TokenFile is the path of a CSV file of tokens (token,user,uid,"group1,group2").
 	TokenFile string
 	// DisableAnonymous answers 401 to requests without credentials, instead of
@@ -96,4 +97,6 @@ type KubeletClient struct {
 	// CAFile verifies their serving certificates; without one they are not verified,
 	// as kube-apiserver does it without --kubelet-certificate-authority.
 	CAFile string
+	// AddressTypes are the types of node addresses by preference. Default: kube-apiserver's.
+	AddressTypes []string
 }

@@ -1,11 +1,18 @@
 package standalone
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -21,6 +28,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 	"k8s.io/utils/ptr"
@@ -104,9 +114,18 @@ func TestEnvtestLikeKubeAPIServer(t *testing.T) {
 				Set("service-account-key-file", folders[0]+"/sa.pub", folders[1]+"/sa.pub").
 				Set("service-account-max-token-expiration", "3h").Set("service-account-extend-token-expiration", "false").
 				Set("service-account-jwks-uri", "https://keys.example/jwks").
-				Set("service-cluster-ip-range", "10.0.0.0/16,fd00:10::/108")
+				Set("service-cluster-ip-range", "10.0.0.0/16,fd00:10::/108").
+				Set("requestheader-client-ca-file", folders[0]+"/front-proxy-ca.crt").Set("requestheader-allowed-names", pki.FrontProxyUser, "other-proxy").
+				Set("requestheader-username-headers", "X-Remote-User", "X-Other-User").Set("requestheader-group-headers", "X-Remote-Group").
+				Set("requestheader-extra-headers-prefix", "X-Remote-Extra-").
+				Set("proxy-client-cert-file", folders[0]+"/front-proxy-client.crt").Set("proxy-client-key-file", folders[0]+"/front-proxy-client.key").
+				Set("kubelet-certificate-authority", folders[0]+"/ca.crt").Set("kubelet-preferred-address-types", "ExternalIP,InternalIP").
+				Set("kubelet-client-certificate", folders[1]+"/apiserver-kubelet-client.crt").Set("kubelet-client-key", folders[1]+"/apiserver-kubelet-client.key")
 			admin := startEnvironment(t, env)
-			for name, scenario := range map[string]func(context.Context, *flagged){"nodes": nodeScenario, "tokens": tokenScenario, "services": serviceScenario} {
+			for name, scenario := range map[string]func(context.Context, *flagged){
+				"nodes": nodeScenario, "tokens": tokenScenario, "services": serviceScenario,
+				"proxies": proxyScenario, "aggregation": aggregationScenario, "kubelets": kubeletScenario,
+			} {
 				t.Run(name, func(t *testing.T) {
 					f := &flagged{T: t, env: env, admin: admin, first: keys[0], second: keys[1]}
 					scenario(t.Context(), f)
@@ -307,4 +326,144 @@ func serviceScenario(ctx context.Context, f *flagged) {
 	own, err := f.admin.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
 	f.record("kubernetes", err, own.Spec.ClusterIPs)
 	f.wants("reversed: false [IPv6 IPv4] IPv6 IPv4", "ranges: [10.0.0.0/16 fd00:10::/108]", "kubernetes: [10.0.0.1]")
+}
+
+// roundTripper is a function as an http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// proxyScenario names users in headers, with certificates of front proxies and with others.
+func proxyScenario(ctx context.Context, f *flagged) {
+	stranger, err := f.first.IssueClient(pki.FrontProxyUser) // of the CA of the first folder, not of its front proxies
+	f.must(err)
+	unnamed, err := (&pki.Material{CA: f.first.FrontProxyCA}).IssueClient("unnamed")
+	f.must(err)
+	client, err := f.env.AddUser(envtest.User{Name: pki.FrontProxyUser}, nil) // a client with a proxy's name
+	f.must(err)
+	whoami := func(certPEM, keyPEM []byte, headers map[string]string) (string, error) {
+		config := rest.CopyConfig(f.env.Config)
+		config.BearerToken, config.CertData, config.KeyData = "", certPEM, keyPEM
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				for name, value := range headers {
+					req.Header.Set(name, value)
+				}
+				return next.RoundTrip(req)
+			})
+		})
+		clients, err := kubernetes.NewForConfig(config)
+		f.must(err)
+		review, err := clients.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		delete(review.Status.UserInfo.Extra, "authentication.kubernetes.io/credential-id") // the hash of a certificate
+		return fmt.Sprint(review.Status.UserInfo.Username, review.Status.UserInfo.UID, review.Status.UserInfo.Groups, review.Status.UserInfo.Extra), err
+	}
+	proxy := f.first.FrontProxyClient
+	jane := map[string]string{"X-Remote-User": "jane", "X-Remote-Group": "devs", "X-Remote-Extra-Scope": "all", "X-Remote-Uid": "7"}
+	for _, request := range []struct {
+		name      string
+		cert, key []byte
+		headers   map[string]string
+	}{
+		{"a proxy", proxy.CertPEM, proxy.KeyPEM, jane},
+		{"a proxy, second header", proxy.CertPEM, proxy.KeyPEM, map[string]string{"X-Other-User": "jim"}},
+		{"a proxy, header not in the list", proxy.CertPEM, proxy.KeyPEM, map[string]string{"X-Third-User": "jim"}},
+		{"a proxy, no user", proxy.CertPEM, proxy.KeyPEM, map[string]string{"X-Remote-Group": "system:masters"}},
+		{"a name not in the list", unnamed.CertPEM, unnamed.KeyPEM, jane},
+		{"another CA", stranger.CertPEM, stranger.KeyPEM, jane},
+		{"a client with the name of a proxy", client.Config().CertData, client.Config().KeyData, jane},
+		{"no certificate", nil, nil, jane},
+	} {
+		found, err := whoami(request.cert, request.key, request.headers)
+		f.record(request.name, err, found)
+	}
+	f.must(testbed.Poll(ctx, time.Minute, func() error { // a controller writes it
+		published, err := f.admin.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(published.Data)) {
+			value := published.Data[name]
+			if strings.HasPrefix(value, "-----BEGIN CERTIFICATE") {
+				value = fmt.Sprint(strings.Count(value, "-----BEGIN"), " certificates, of the front proxies: ", value == string(f.first.FrontProxyCA.CertPEM))
+			}
+			f.record(name, nil, value)
+		}
+		return nil
+	}))
+	f.wants("a proxy: jane[devs system:authenticated] map[scope:[all]]", "a name not in the list: Unauthorized", "another CA: Unauthorized",
+		"a client with the name of a proxy: front-proxy-client[", "no certificate: ",
+		`requestheader-allowed-names: ["front-proxy-client","other-proxy"]`, "client-ca-file: 1 certificates, of the front proxies: false")
+}
+
+// aggregationScenario requests something of an aggregated API server.
+func aggregationScenario(ctx context.Context, f *flagged) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/who") {
+			fmt.Fprint(w, r.Header.Get("X-Remote-User"), " through the proxy of the flags: ", r.TLS.PeerCertificates[0].Equal(f.first.FrontProxyClient.Certificate))
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"aggregated.example/v1","resources":[]}`)
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	server.StartTLS()
+	f.Cleanup(server.Close)
+	_, err := f.admin.CoreV1().Services("default").Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "aggregated"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+	}, metav1.CreateOptions{})
+	f.must(err)
+	registrations, err := aggregator.NewForConfig(f.env.Config)
+	f.must(err)
+	_, err = registrations.ApiregistrationV1().APIServices().Create(ctx, &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.aggregated.example"},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: "aggregated.example", Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 15, InsecureSkipTLSVerify: true,
+			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "aggregated", Port: ptr.To(int32(server.Listener.Addr().(*net.TCPAddr).Port))},
+		},
+	}, metav1.CreateOptions{})
+	f.must(err)
+	f.must(testbed.Poll(ctx, time.Minute, func() error {
+		who, err := f.admin.RESTClient().Get().AbsPath("/apis/aggregated.example/v1/who").DoRaw(ctx)
+		if err == nil {
+			f.record("who", nil, string(who))
+		}
+		return err
+	}))
+	f.wants("through the proxy of the flags: true")
+}
+
+// kubeletScenario reads the logs of Pods from kubelets with a certificate of the CA in the flags and of another.
+func kubeletScenario(ctx context.Context, f *flagged) {
+	f.must(f.admin.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	for name, of := range map[string]*pki.Material{"trusted": f.first, "untrusted": f.second} {
+		kubelet := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, r.TLS.PeerCertificates[0].Equal(f.second.KubeletClient.Certificate))
+		}))
+		kubelet.TLS = &tls.Config{Certificates: []tls.Certificate{of.Serving.TLS()}, ClientAuth: tls.RequireAnyClientCert}
+		kubelet.Config.ErrorLog = log.New(io.Discard, "", 0)
+		kubelet.StartTLS()
+		f.Cleanup(kubelet.Close)
+		address := kubelet.Listener.Addr().(*net.TCPAddr)
+		node, err := f.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		f.must(err)
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeExternalIP, Address: "127.0.0.1"}}
+		node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(address.Port)
+		_, err = f.admin.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+		f.must(err)
+		_, err = f.admin.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "main", Image: "i"}}},
+		}, metav1.CreateOptions{})
+		f.must(err)
+	}
+	for _, name := range []string{"trusted", "untrusted"} {
+		logs, err := f.admin.CoreV1().Pods("default").GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
+		if err != nil { // the message names the port
+			logs, _, _ = bytes.Cut(logs, []byte("(possibly"))
+			_, logs, _ = bytes.Cut(logs, []byte("tls: "))
+		}
+		f.record("logs of "+name, nil, err == nil, string(logs))
+	}
+	f.wants("logs of trusted: true true", "logs of untrusted: false failed to verify certificate: x509: certificate signed by unknown authority")
 }

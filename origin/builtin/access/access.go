@@ -48,11 +48,10 @@ const tokenCacheTTL = 10 * time.Second
 type Config struct {
 	// ClientCA, in PEM, signs client certificates. Empty: they are not looked at.
 	ClientCA []byte
-	// RequestHeaderCA, in PEM, signs front proxies, who name the user in X-Remote-*
-	// headers if their CN is one of RequestHeaderAllowedNames (any if empty). Empty:
-	// such headers mean nothing.
-	RequestHeaderCA           []byte
-	RequestHeaderAllowedNames []string
+	// PublishedClientCA, if it is not empty, is published instead.
+	PublishedClientCA []byte
+	// RequestHeader is how front proxies name the user. Without a CA, their headers mean nothing.
+	RequestHeader RequestHeader
 	// TokenFile is the path of a CSV file: token,user,uid,"group1,group2". It is read
 	// once. Empty: none.
 	TokenFile string
@@ -83,13 +82,33 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 }
 
+// RequestHeader describes front proxies, as the --requestheader-* flags of kube-apiserver do.
+type RequestHeader struct {
+	// CA, in PEM, signs their certificates.
+	CA []byte
+	// AllowedNames are the common names of their certificates; any if empty.
+	AllowedNames []string
+	// The headers that name the user. A list that is empty has no default.
+	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
+}
+
+// KubeadmRequestHeader returns a RequestHeader with the headers that kubeadm configures and aggregated API
+// servers expect.
+func KubeadmRequestHeader(ca []byte, names ...string) RequestHeader {
+	return RequestHeader{
+		CA: ca, AllowedNames: names,
+		UsernameHeaders: []string{"X-Remote-User"}, UIDHeaders: []string{"X-Remote-Uid"},
+		GroupHeaders: []string{"X-Remote-Group"}, ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
+	}
+}
+
 // Access authenticates and authorizes requests. All of it is safe for concurrent use.
 type Access struct {
 	// Authenticator is never nil: without any method it accepts no credentials.
 	Authenticator authenticator.Request
 	// Audiences that a token has to be meant for, one of them.
 	Audiences authenticator.Audiences
-	// RequestHeader is how front proxies name users; nil without a RequestHeaderCA.
+	// RequestHeader is how front proxies name users; nil without a CA of theirs.
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
 	// Published is the configuration from which extension API servers learn how to authenticate
 	// clients.
@@ -188,12 +207,26 @@ func (a *Access) addAuthenticator(ctx context.Context, cfg Config) error {
 		}
 		kube.ClientCAContentProvider, a.Published.ClientCA = ca, ca
 	}
-	if len(cfg.RequestHeaderCA) > 0 {
-		ca, err := dynamiccertificates.NewStaticCAContent("request-header", cfg.RequestHeaderCA)
+	if len(cfg.PublishedClientCA) > 0 {
+		ca, err := dynamiccertificates.NewStaticCAContent("published-client-ca", cfg.PublishedClientCA)
+		if err != nil {
+			return fmt.Errorf("client CA: %w", err)
+		}
+		a.Published.ClientCA = ca
+	}
+	if header := cfg.RequestHeader; len(header.CA) > 0 {
+		ca, err := dynamiccertificates.NewStaticCAContent("request-header", header.CA)
 		if err != nil {
 			return fmt.Errorf("front proxies' CA: %w", err)
 		}
-		a.RequestHeader = requestHeader(ca, cfg.RequestHeaderAllowedNames)
+		a.RequestHeader = &authenticatorfactory.RequestHeaderConfig{
+			UsernameHeaders:     headerrequest.StaticStringSlice(header.UsernameHeaders),
+			UIDHeaders:          headerrequest.StaticStringSlice(header.UIDHeaders),
+			GroupHeaders:        headerrequest.StaticStringSlice(header.GroupHeaders),
+			ExtraHeaderPrefixes: headerrequest.StaticStringSlice(header.ExtraHeaderPrefixes),
+			AllowedClientNames:  headerrequest.StaticStringSlice(header.AllowedNames),
+			CAContentProvider:   ca,
+		}
 		kube.RequestHeaderConfig = a.RequestHeader
 		a.Published.RequestHeaderUsernameHeaders = a.RequestHeader.UsernameHeaders
 		a.Published.RequestHeaderUIDHeaders = a.RequestHeader.UIDHeaders
@@ -212,19 +245,6 @@ func (a *Access) addAuthenticator(ctx context.Context, cfg Config) error {
 	}
 	a.Authenticator = built
 	return nil
-}
-
-// requestHeader names the headers that kubeadm configures and aggregated API
-// servers expect.
-func requestHeader(ca dynamiccertificates.CAContentProvider, names []string) *authenticatorfactory.RequestHeaderConfig {
-	return &authenticatorfactory.RequestHeaderConfig{
-		UsernameHeaders:     headerrequest.StaticStringSlice{"X-Remote-User"},
-		UIDHeaders:          headerrequest.StaticStringSlice{"X-Remote-Uid"},
-		GroupHeaders:        headerrequest.StaticStringSlice{"X-Remote-Group"},
-		ExtraHeaderPrefixes: headerrequest.StaticStringSlice{"X-Remote-Extra-"},
-		CAContentProvider:   ca,
-		AllowedClientNames:  headerrequest.StaticStringSlice(names),
-	}
 }
 
 // addAuthorizer does what pkg/kubeapiserver/authorizer does for the modes RBAC and Node,RBAC. The

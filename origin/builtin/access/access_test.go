@@ -53,12 +53,12 @@ func newFixture(t *testing.T, change func(*Config), objects ...runtime.Object) *
 	f := &fixture{material: material, client: fake.NewClientset(objects...)}
 	f.factory = informers.NewSharedInformerFactory(f.client, 0)
 	cfg := Config{
-		ClientCA:        material.CA.CertPEM,
-		RequestHeaderCA: material.FrontProxyCA.CertPEM, RequestHeaderAllowedNames: []string{pki.FrontProxyUser},
-		Anonymous:  true,
-		Issuers:    []string{issuer},
-		SigningKey: material.ServiceAccountKey,
-		Client:     f.client, Informers: f.factory,
+		ClientCA:      material.CA.CertPEM,
+		RequestHeader: KubeadmRequestHeader(material.FrontProxyCA.CertPEM, pki.FrontProxyUser),
+		Anonymous:     true,
+		Issuers:       []string{issuer},
+		SigningKey:    material.ServiceAccountKey,
+		Client:        f.client, Informers: f.factory,
 	}
 	if change != nil {
 		change(&cfg)
@@ -191,7 +191,7 @@ func TestBadConfig(t *testing.T) {
 		want string
 	}{
 		{"no PEM", Config{ClientCA: []byte("x")}, "client CA: "},
-		{"no PEM of the front proxies' CA", Config{RequestHeaderCA: []byte("x")}, "front proxies' CA: "},
+		{"no PEM of the front proxies' CA", Config{RequestHeader: KubeadmRequestHeader([]byte("x"))}, "front proxies' CA: "},
 		{"no token file", Config{TokenFile: "/nonexistent/tokens"}, "authenticators: open /nonexistent/tokens"},
 		{"no key", Config{Issuers: []string{issuer}, SigningKey: "secret"}, "service-account signing key: a string cannot sign"},
 		{"unknown curve", Config{Issuers: []string{issuer}, SigningKey: p224}, "service-account signing key: "},

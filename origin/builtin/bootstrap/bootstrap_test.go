@@ -416,7 +416,7 @@ func TestExtensionAuthentication(t *testing.T) {
 		for _, m := range []*pki.Material{others, mine, mine} {
 			cfg := config(client)
 			a, err := access.New(t.Context(), access.Config{
-				ClientCA: m.CA.CertPEM, RequestHeaderCA: m.FrontProxyCA.CertPEM, RequestHeaderAllowedNames: []string{pki.FrontProxyUser},
+				ClientCA: m.CA.CertPEM, RequestHeader: access.KubeadmRequestHeader(m.FrontProxyCA.CertPEM, pki.FrontProxyUser),
 				Client: client, Informers: cfg.Informers,
 			})
 			must(t, err)

@@ -76,6 +76,8 @@ type Config struct {
 	EndpointSlices proxy.EndpointSliceGetter
 	// KubeletCertFile, KubeletKeyFile and KubeletCAFile are paths, all optional.
 	KubeletCertFile, KubeletKeyFile, KubeletCAFile string
+	// KubeletAddresses are the types of node addresses by preference. Optional.
+	KubeletAddresses []string
 }
 
 // TokenExpiration is how long service account tokens are valid: as long as they are requested for, by

@@ -200,15 +200,19 @@ func (p *coreProvider) replaceServiceAccounts(storages map[string]rest.Storage, 
 const maxExtendedExpiration = serviceaccount.ExpirationExtensionSeconds * time.Second
 
 func (p *coreProvider) kubelet() kubeletclient.KubeletClientConfig {
-	return kubeletclient.KubeletClientConfig{
-		Port:         ports.KubeletPort,
-		ReadOnlyPort: ports.KubeletReadOnlyPort,
-		PreferredAddressTypes: []string{
+	addresses := p.cfg.KubeletAddresses
+	if len(addresses) == 0 {
+		addresses = []string{
 			string(corev1.NodeHostName),
 			string(corev1.NodeInternalDNS), string(corev1.NodeInternalIP),
 			string(corev1.NodeExternalDNS), string(corev1.NodeExternalIP),
-		},
-		HTTPTimeout: 5 * time.Second,
+		}
+	}
+	return kubeletclient.KubeletClientConfig{
+		Port:                  ports.KubeletPort,
+		ReadOnlyPort:          ports.KubeletReadOnlyPort,
+		PreferredAddressTypes: addresses,
+		HTTPTimeout:           5 * time.Second,
 		TLSClientConfig: kubeletclient.KubeletTLSConfig{
 			CertFile: p.cfg.KubeletCertFile, KeyFile: p.cfg.KubeletKeyFile, CAFile: p.cfg.KubeletCAFile,
 		},
