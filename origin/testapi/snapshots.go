@@ -87,8 +87,8 @@ func (s *Snapshots) Delete(name string) error {
 	return nil
 }
 
-// Restore deletes objects that are not in the snapshot, and writes those that differ. Watches see these
-// changes; versions do not go back.
+// Restore deletes objects that are not in the snapshot, and writes those that differ; Pods that differ
+// are deleted first. Watches see these changes; versions do not go back.
 func (s *Snapshots) Restore(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +128,14 @@ func (s *Snapshots) restore(ctx context.Context, saved map[string][]byte) (confl
 		}
 	}
 	for key, value := range saved {
-		if kv, ok := present[key]; !ok || !bytes.Equal(kv.Value, value) {
-			differing = append(differing, key)
+		kv, ok := present[key]
+		if ok && bytes.Equal(kv.Value, value) {
+			continue
+		}
+		differing = append(differing, key)
+		if ok && strings.HasPrefix(key, s.prefix+"pods/") {
+			// kube-scheduler exits when it sees a Pod change its node.
+			extra = append(extra, key)
 		}
 	}
 	// Definitions outlive their objects.
@@ -139,6 +145,7 @@ func (s *Snapshots) restore(ctx context.Context, saved map[string][]byte) (confl
 		if err := attempt(s.engine.Delete(ctx, key, storage.Precondition{Revision: present[key].Revision})); err != nil {
 			return false, err
 		}
+		delete(present, key)
 	}
 	s.definitionsFirst(differing)
 	for _, key := range differing {

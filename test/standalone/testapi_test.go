@@ -107,7 +107,25 @@ func TestResetAndSnapshots(t *testing.T) {
 		t.Error("the same UID after reset")
 	}
 
+	pods := a.client.CoreV1().Pods("default")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}}}
+	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
 	a.must(t, "PUT", "snapshots/one", "")
+	if err := pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Target: corev1.ObjectReference{Name: "node"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := pods.Get(ctx, "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: bound.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
 	second.Data = map[string]string{"color": "blue"}
 	if _, err := maps.Update(ctx, second, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -120,6 +138,11 @@ func TestResetAndSnapshots(t *testing.T) {
 	}
 	if list.Items[0].ResourceVersion == first.ResourceVersion {
 		t.Error("versions go back")
+	}
+	for _, want := range []watch.EventType{watch.Deleted, watch.Added} {
+		if event := <-events.ResultChan(); event.Type != want {
+			t.Errorf("of the Pod that was bound: %s, want %s", event.Type, want)
+		}
 	}
 	a.must(t, "DELETE", "snapshots/one", "")
 	if status, text := a.request(t, "POST", "snapshots/one/restore", ""); status != http.StatusNotFound {
