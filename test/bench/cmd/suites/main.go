@@ -34,7 +34,7 @@ var suites = []suite{
 	}},
 	{"github.com/fluxcd/pkg/ssa", "v0.78.0", []string{"."}},
 	{"github.com/open-policy-agent/gatekeeper/v3", "v3.23.1", []string{
-		"pkg/controller/config", "pkg/controller/connectionstatus", "pkg/controller/export", "pkg/controller/mutators/core", "pkg/readiness", "pkg/watch",
+		"pkg/controller/config", "pkg/controller/connectionstatus", "pkg/controller/mutators/core", "pkg/readiness", "pkg/watch",
 	}},
 	{"sigs.k8s.io/karpenter", "v1.14.1", []string{
 		"pkg/apis/v1", "pkg/controllers/node/termination", "pkg/controllers/nodeclaim/lifecycle", "pkg/controllers/nodepool/hash", "pkg/controllers/state",
