@@ -5,6 +5,8 @@ import "time"
 // KubeAPIServer has settings of kube-apiserver that a Standalone does not have: those of a program that
 // is started with kube-apiserver's flags. The zero value of a field selects the default.
 type KubeAPIServer struct {
+	// RuntimeConfig are values of --runtime-config, such as api/beta=true. Default: the stable APIs.
+	RuntimeConfig []string
 	// AcceptedIssuers are issuers of service account tokens that are accepted besides the one that signs.
 	AcceptedIssuers []string
 	// MaxTokenExpiration limits the lifetime of service account tokens. Default: no limit.

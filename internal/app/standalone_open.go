@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
 	"github.com/kubeweir/kubeweir/origin/builtin/controllers"
 	"github.com/kubeweir/kubeweir/origin/builtin/fakenodes"
+	"github.com/kubeweir/kubeweir/origin/builtin/groups"
 	"github.com/kubeweir/kubeweir/origin/pki"
 	"github.com/kubeweir/kubeweir/origin/server"
 	"github.com/kubeweir/kubeweir/origin/storage/embedded"
@@ -145,6 +146,10 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 			published = more
 		}
 	}
+	resources, err := groups.Resources(o.KubeAPIServer.RuntimeConfig)
+	if err != nil {
+		return fmt.Errorf("--runtime-config: %w", err)
+	}
 	proxies, err := a.frontProxy(&o.KubeAPIServer)
 	if err != nil {
 		return err
@@ -177,7 +182,7 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 			AlwaysAllow:              c.Authorization.Mode == config.AuthorizeAlways,
 			AuthorizeNodes:           c.Authorization.Mode == config.AuthorizeNodes,
 		},
-		AdvertiseAddress: advertised, ServiceCIDRs: services,
+		AdvertiseAddress: advertised, ServiceCIDRs: services, Resources: resources,
 		NodePorts:     server.PortRange{Base: from, Size: to - from + 1},
 		StoragePrefix: c.Etcd.Prefix, EventTTL: c.EventTTL,
 		EnableAdmission: c.Admission.EnablePlugins, DisableAdmission: c.Admission.DisablePlugins,

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,9 +127,6 @@ func ParseAPIServer(args []string) (*APIServer, error) {
 	return a, err
 }
 
-// defaultAPI matches the values of --runtime-config that are the default.
-var defaultAPI = regexp.MustCompile(`^(api/ga|([a-z0-9.-]+/)?v[0-9]+)(=true)?$`)
-
 // parse reads a command line.
 func parse(args []string) (flagValues, error) {
 	known := Flags()
@@ -194,11 +190,6 @@ func (g flagValues) settings() ([]string, error) {
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return nil, fmt.Errorf("--secure-port must be a port, not %q", port)
 	}
-	for _, api := range g.list("runtime-config") {
-		if !defaultAPI.MatchString(api) {
-			return nil, fmt.Errorf("--runtime-config=%s is not supported: the default APIs are served", api)
-		}
-	}
 	out := []string{"--listen=" + net.JoinHostPort(bind, port), "--admin-listen=", "--shutdown-drain=0s"}
 	for _, name := range sameFlags {
 		for _, value := range g[name] {
@@ -228,7 +219,7 @@ func (g flagValues) settings() ([]string, error) {
 
 // further returns the settings that the standalone does not have.
 func (g flagValues) further() (config.KubeAPIServer, error) {
-	var k config.KubeAPIServer
+	k := config.KubeAPIServer{RuntimeConfig: g.list("runtime-config")}
 	if issuers := g["service-account-issuer"]; len(issuers) > 1 {
 		k.AcceptedIssuers = issuers[1:]
 	}

@@ -75,8 +75,6 @@ func TestWrongFlags(t *testing.T) {
 		server + " --authorization-mode=Webhook": "--authorization-mode=Webhook is not supported: the modes are Node, RBAC and AlwaysAllow",
 		server + " --authorization-mode=Node":    "--authorization-mode=Node is not supported without RBAC",
 		server + " --authorization-webhook-config-file=x":                        "--authorization-webhook-config-file is not supported: the authorization modes are Node, RBAC and AlwaysAllow",
-		server + " --runtime-config=batch/v1=false":                              "--runtime-config=batch/v1=false is not supported: the default APIs are served",
-		server + " --runtime-config=api/all=true":                                "--runtime-config=api/all=true is not supported: the default APIs are served",
 		server + " --bind-address=localhost":                                     `--bind-address must be an IP address, not "localhost"`,
 		server + " --secure-port=https":                                          `--secure-port must be a port, not "https"`,
 		server + " --audit-log-maxsize=5Mi":                                      `--audit-log-maxsize must be a number, not "5Mi"`,

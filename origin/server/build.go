@@ -73,7 +73,7 @@ func (b *builder) addClients() error {
 
 // addConfig creates the configuration that all servers of the chain share.
 func (b *builder) addConfig() error {
-	c := groups.NewGenericConfig(b.opts.AdvertiseAddress, b.opts.ServiceCIDRs[0])
+	c := groups.NewGenericConfig(b.opts.AdvertiseAddress, b.opts.ServiceCIDRs[0], b.opts.Resources)
 	c.LoopbackClientConfig = b.config
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		return chain(handler, c, b.complete)

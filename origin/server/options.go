@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
 
 	"github.com/kubeweir/kubeweir/origin/builtin/access"
 	"github.com/kubeweir/kubeweir/origin/storage"
@@ -26,6 +27,9 @@ type Options struct {
 	// address of the first one belongs to the Service default/kubernetes. Default: 10.0.0.0/24, as in
 	// kube-apiserver.
 	ServiceCIDRs []netip.Prefix
+	// Resources are the groups, versions and resources to serve (groups.Resources). Default: those that
+	// kube-apiserver serves by default.
+	Resources *serverstorage.ResourceConfig
 	// NodePorts is the range of node ports. Default: 30000-32767.
 	NodePorts PortRange
 	// StoragePrefix begins every key. Default: "/registry", kube-apiserver's.

@@ -92,6 +92,9 @@ func (opts *Options) complete() error {
 	if len(opts.ServiceCIDRs) == 0 {
 		opts.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}
 	}
+	if opts.Resources == nil {
+		opts.Resources = groups.DefaultResources()
+	}
 	if opts.NodePorts.Size == 0 {
 		opts.NodePorts = PortRange(groups.DefaultNodePorts())
 	}

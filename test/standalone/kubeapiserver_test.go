@@ -27,6 +27,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -108,6 +109,7 @@ func TestEnvtestLikeKubeAPIServer(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			env := &envtest.Environment{BinaryAssetsDirectory: dir, ControlPlaneStartTimeout: time.Minute, ControlPlaneStopTimeout: time.Minute}
 			env.ControlPlane.GetAPIServer().Configure().
+				Set("runtime-config", "api/all=true,batch/v1=false,apps/v1/controllerrevisions=false").
 				Set("authorization-mode", "Node,RBAC").Set("enable-admission-plugins", "NodeRestriction").
 				Set("service-account-issuer", firstIssuer, secondIssuer).
 				Set("service-account-signing-key-file", folders[0]+"/sa.key").
@@ -125,6 +127,7 @@ func TestEnvtestLikeKubeAPIServer(t *testing.T) {
 			for name, scenario := range map[string]func(context.Context, *flagged){
 				"nodes": nodeScenario, "tokens": tokenScenario, "services": serviceScenario,
 				"proxies": proxyScenario, "aggregation": aggregationScenario, "kubelets": kubeletScenario,
+				"versions": versionScenario,
 			} {
 				t.Run(name, func(t *testing.T) {
 					f := &flagged{T: t, env: env, admin: admin, first: keys[0], second: keys[1]}
@@ -431,6 +434,7 @@ func aggregationScenario(ctx context.Context, f *flagged) {
 		}
 		return err
 	}))
+	f.must(registrations.ApiregistrationV1().APIServices().Delete(ctx, "v1.aggregated.example", metav1.DeleteOptions{}))
 	f.wants("through the proxy of the flags: true")
 }
 
@@ -466,4 +470,35 @@ func kubeletScenario(ctx context.Context, f *flagged) {
 		f.record("logs of "+name, nil, err == nil, string(logs))
 	}
 	f.wants("logs of trusted: true true", "logs of untrusted: false failed to verify certificate: x509: certificate signed by unknown authority")
+}
+
+// versionScenario discovers all versions, and applies an object of one that is not served by default.
+func versionScenario(ctx context.Context, f *flagged) {
+	groups, lists, err := f.admin.Discovery().ServerGroupsAndResources()
+	if !discovery.IsGroupDiscoveryFailedError(err) { // of the aggregated API server, whose end is not known yet
+		f.must(err)
+	}
+	for _, group := range groups {
+		if group.Name != "aggregated.example" {
+			f.record(group.Name, nil, group.PreferredVersion.Version, group.Versions)
+		}
+	}
+	slices.SortFunc(lists, func(a, b *metav1.APIResourceList) int { return strings.Compare(a.GroupVersion, b.GroupVersion) })
+	for _, list := range lists {
+		if list.GroupVersion == "aggregated.example/v1" {
+			continue
+		}
+		for _, r := range list.APIResources {
+			f.record(list.GroupVersion, nil, r.Name, r.Kind, r.Namespaced, r.Verbs, r.ShortNames, r.Categories)
+		}
+	}
+	_, err = f.admin.BatchV1().Jobs("default").List(ctx, metav1.ListOptions{})
+	f.record("jobs", err)
+	object := []byte(`{"apiVersion":"resource.k8s.io/v1beta1","kind":"DeviceClass","metadata":{"name":"one"},"spec":{"selectors":[{"cel":{"expression":"true"}}]}}`)
+	class, err := f.admin.ResourceV1beta1().DeviceClasses().Patch(ctx, "one", types.ApplyPatchType, object, metav1.PatchOptions{FieldManager: "test"})
+	f.must(err)
+	f.record("fields", nil, string(class.ManagedFields[0].FieldsV1.GetRawBytes()))
+	_, err = f.admin.ResourceV1beta1().DeviceClasses().Patch(ctx, "one", types.ApplyPatchType, []byte(strings.Replace(string(object), "selectors", "unknown", 1)), metav1.PatchOptions{FieldManager: "test"})
+	f.record("an unknown field", err)
+	f.wants("resource.k8s.io/v1beta1: deviceclasses DeviceClass", "internal.apiserver.k8s.io/v1alpha1: storageversions StorageVersion", "jobs: the server could not find the requested resource", `"f:selectors":`)
 }

@@ -94,12 +94,12 @@ var capabilitiesOnce = sync.OnceFunc(func() { capabilities.Setup(true, 0) })
 // NewGenericConfig returns the configuration that the built-in groups, custom resources and the
 // aggregator share: kube-apiserver's defaults, without a schema (see OpenAPIConfig) and without
 // listeners. Discovery announces advertise to clients, and the service address to clients in
-// serviceCIDR.
-func NewGenericConfig(advertise netip.AddrPort, serviceCIDR netip.Prefix) *genericapiserver.Config {
+// serviceCIDR. resources are those of Resources.
+func NewGenericConfig(advertise netip.AddrPort, serviceCIDR netip.Prefix, resources *serverstorage.ResourceConfig) *genericapiserver.Config {
 	capabilitiesOnce()
 	c := genericapiserver.NewConfig(legacyscheme.Codecs)
 	c.EffectiveVersion = version()
-	c.MergedResourceConfig = DefaultResources()
+	c.MergedResourceConfig = resources
 	c.ExternalAddress = advertise.String()
 	c.PublicAddress = net.IP(advertise.Addr().AsSlice())
 	c.DiscoveryAddresses = discovery.DefaultAddresses{

@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
@@ -47,7 +50,35 @@ type parsers struct {
 	parser *typed.Parser
 }
 
-func newTypeConverter() (typeConverter, error) {
+// newTypeConverter returns a typeConverter or, if there are other versions than the default ones, that of
+// the library, which derives the structure as kube-apiserver does.
+func newTypeConverter(infos []*genericapiserver.APIGroupInfo) (managedfields.TypeConverter, error) {
+	var names []string
+	usual, onlyUsual := DefaultResources(), true
+	for _, info := range infos {
+		for version := range info.VersionedResourcesStorageMap {
+			gv := schema.GroupVersion{Group: info.PrioritizedVersions[0].Group, Version: version}
+			onlyUsual = onlyUsual && usual.GroupVersionConfigs[gv]
+			for kind := range info.Scheme.KnownTypes(gv) {
+				object, err := info.Scheme.New(gv.WithKind(kind))
+				if err != nil {
+					return nil, err
+				}
+				names = append(names, util.GetCanonicalTypeName(object))
+			}
+		}
+	}
+	if onlyUsual {
+		return newDefaultTypeConverter()
+	}
+	definitions, err := builder3.BuildOpenAPIDefinitionsForResources(OpenAPIV3Config(), names...)
+	if err != nil {
+		return nil, fmt.Errorf("structure of the built-in types: %w", err)
+	}
+	return managedfields.NewTypeConverter(definitions, false)
+}
+
+func newDefaultTypeConverter() (typeConverter, error) {
 	unknown, err := managedfields.NewTypeConverter(map[string]*spec.Schema{}, false)
 	if err != nil {
 		return typeConverter{}, fmt.Errorf("structure of unknown types: %w", err)

@@ -133,7 +133,7 @@ func TestConverter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := newTypeConverter()
+	ours, err := newDefaultTypeConverter()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
 	genericapi "k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
@@ -31,11 +32,11 @@ func Install(s *genericapiserver.GenericAPIServer, generic *genericapiserver.Con
 		return err
 	}
 	s.RegisterDestroyFunc(allocators.destroy)
-	infos, err := groupInfos(s, cfg, &coreProvider{cfg, allocators})
+	infos, err := groupInfos(s, generic.MergedResourceConfig, cfg, &coreProvider{cfg, allocators})
 	if err != nil {
 		return err
 	}
-	types, err := newTypeConverter()
+	types, err := newTypeConverter(infos)
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ type installer struct {
 	addresses discovery.Addresses
 	minWatch  time.Duration
 	maxBody   int64
-	types     typeConverter
+	types     managedfields.TypeConverter
 	// versions returns the installed versions.
 	versions []*genericapi.APIGroupVersion
 }

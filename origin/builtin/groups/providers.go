@@ -7,6 +7,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	admissionregistrationrest "k8s.io/kubernetes/pkg/registry/admissionregistration/rest"
+	apiserverinternalrest "k8s.io/kubernetes/pkg/registry/apiserverinternal/rest"
 	appsrest "k8s.io/kubernetes/pkg/registry/apps/rest"
 	authenticationrest "k8s.io/kubernetes/pkg/registry/authentication/rest"
 	authorizationrest "k8s.io/kubernetes/pkg/registry/authorization/rest"
@@ -17,6 +18,7 @@ import (
 	discoveryrest "k8s.io/kubernetes/pkg/registry/discovery/rest"
 	eventsrest "k8s.io/kubernetes/pkg/registry/events/rest"
 	flowcontrolrest "k8s.io/kubernetes/pkg/registry/flowcontrol/rest"
+	lifecyclerest "k8s.io/kubernetes/pkg/registry/lifecycle/rest"
 	networkingrest "k8s.io/kubernetes/pkg/registry/networking/rest"
 	noderest "k8s.io/kubernetes/pkg/registry/node/rest"
 	policyrest "k8s.io/kubernetes/pkg/registry/policy/rest"
@@ -35,10 +37,11 @@ type provider interface {
 
 // providers are in kube-apiserver's order (pkg/controlplane, StorageProviders):
 // of resources with one name in several groups, the first is meant by the short
-// name. Groups without a stable version are left out.
+// name.
 func providers(cfg Config, core *coreProvider) []provider {
 	return []provider{
 		core,
+		apiserverinternalrest.StorageProvider{},
 		authenticationrest.RESTStorageProvider{Authenticator: cfg.Authenticator, APIAudiences: cfg.Audiences},
 		authorizationrest.RESTStorageProvider{Authorizer: cfg.Authorizer, RuleResolver: cfg.RuleResolver},
 		autoscalingrest.RESTStorageProvider{},
@@ -46,6 +49,7 @@ func providers(cfg Config, core *coreProvider) []provider {
 		certificatesrest.RESTStorageProvider{Authorizer: cfg.Authorizer},
 		coordinationrest.RESTStorageProvider{},
 		discoveryrest.StorageProvider{},
+		lifecyclerest.RESTStorageProvider{},
 		networkingrest.RESTStorageProvider{},
 		noderest.RESTStorageProvider{},
 		policyrest.RESTStorageProvider{},
@@ -62,8 +66,7 @@ func providers(cfg Config, core *coreProvider) []provider {
 }
 
 // groupInfos creates the storages of all groups that have a resource to serve.
-func groupInfos(s *genericapiserver.GenericAPIServer, cfg Config, core *coreProvider) ([]*genericapiserver.APIGroupInfo, error) {
-	resources := DefaultResources()
+func groupInfos(s *genericapiserver.GenericAPIServer, resources *serverstorage.ResourceConfig, cfg Config, core *coreProvider) ([]*genericapiserver.APIGroupInfo, error) {
 	// Kinds that a release no longer serves, or does not yet, are taken out.
 	expiry, err := genericapiserver.NewResourceExpirationEvaluatorFromOptions(genericapiserver.ResourceExpirationEvaluatorOptions{
 		CurrentVersion: s.EffectiveVersion.EmulationVersion(),
