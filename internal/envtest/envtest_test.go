@@ -145,6 +145,19 @@ func TestStoreInMemoryHasOneUser(t *testing.T) {
 	}
 }
 
+// TestNoEtcd checks that the error says what happened, after the attempts of a few seconds.
+func TestNoEtcd(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	_, err = FindStore(t.Context(), []string{"http://" + l.Addr().String()})
+	if err == nil || !strings.Contains(err.Error(), "refused") || !strings.HasSuffix(err.Error(), "is etcd running?") {
+		t.Error(err)
+	}
+}
+
 // TestHonoredFlags checks that each honored flag is read.
 func TestHonoredFlags(t *testing.T) {
 	source, err := os.ReadFile("apiserver.go")

@@ -156,8 +156,11 @@ func (s *Store) Close() error {
 	return s.claim.Close()
 }
 
-// storeTimeout bounds the request to Etcd.
-const storeTimeout = 5 * time.Second
+// storeTimeout bounds the request to Etcd, and storeRetry is the delay before it is repeated.
+const (
+	storeTimeout = 5 * time.Second
+	storeRetry   = 20 * time.Millisecond
+)
 
 // FindStore queries the first server of --etcd-servers for the location of the objects. A server that
 // does not serve it is a real etcd. The caller closes the Store.
@@ -173,7 +176,14 @@ func FindStore(ctx context.Context, servers []string) (*Store, error) {
 		cancel()
 		return nil, fmt.Errorf("--etcd-servers: %w", err)
 	}
-	resp, err := (&http.Client{Transport: &http.Transport{}}).Do(req)
+	client := &http.Client{Transport: &http.Transport{}}
+	resp, err := client.Do(req)
+	for err != nil && ctx.Err() == nil { // it may have been started at the same time
+		time.Sleep(storeRetry)
+		if again, cause := client.Do(req); ctx.Err() == nil {
+			resp, err = again, cause
+		}
+	}
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("--etcd-servers=%s: no response (%w); is etcd running?", servers[0], errors.Unwrap(err))

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package envtest
+
+func leadsSession() bool { return false }
