@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/app"
 	"github.com/kubeweir/kubeweir/internal/envtest"
+	"github.com/kubeweir/kubeweir/origin/builtin/admit"
 )
 
 // Environment variables of the programs in the folder for envtest.
@@ -118,6 +119,9 @@ func serveAPIServer(ctx context.Context, a *envtest.APIServer, store *envtest.St
 	options := app.StandaloneOptions{NoDataDir: true, KubeAPIServer: a.Further, UserAgent: userAgent(), Logger: log}
 	if store.StandIn {
 		a.Config.Etcd.Servers = nil
+	}
+	if a.OnlyPlugins != nil {
+		a.Config.Admission = config.Admission{EnablePlugins: a.OnlyPlugins, DisablePlugins: admit.Except(a.OnlyPlugins)}
 	}
 	if names := os.Getenv(controllersVariable); names != "" {
 		a.Config.Controllers = strings.Split(strings.ReplaceAll(names, " ", ""), ",")

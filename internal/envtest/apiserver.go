@@ -63,6 +63,8 @@ func Flags() []Flag {
 type APIServer struct {
 	// Config is the configuration of the standalone, with etcd as the store.
 	Config *config.Standalone
+	// OnlyPlugins are the only admission plugins to run, as --admission-control says; nil without it.
+	OnlyPlugins []string
 	// Further are settings that the standalone does not have.
 	Further config.KubeAPIServer
 	// FeatureGates are those of --feature-gates, as Gate=true.
@@ -103,6 +105,12 @@ func ParseAPIServer(args []string) (*APIServer, error) {
 	a := &APIServer{}
 	for _, gate := range flags.list("feature-gates") {
 		a.FeatureGates = append(a.FeatureGates, strings.TrimPrefix(gate, "kube:"))
+	}
+	if len(flags["admission-control"]) > 0 {
+		if len(flags.list("enable-admission-plugins"))+len(flags.list("disable-admission-plugins")) > 0 {
+			return nil, errors.New("--admission-control cannot be set together with --enable-admission-plugins or --disable-admission-plugins")
+		}
+		a.OnlyPlugins = append([]string{}, flags.list("admission-control")...) // kwokctl means none by an empty value
 	}
 	if len(flags.list("etcd-servers")) == 0 {
 		return nil, errors.New("--etcd-servers must be specified")

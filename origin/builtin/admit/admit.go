@@ -126,6 +126,11 @@ func enabled(registered, enable, disable []string) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(kubeoptions.AllOrderedPlugins), off.Has), nil
 }
 
+// Except returns all plugins but the given ones.
+func Except(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(kubeoptions.AllOrderedPlugins), func(name string) bool { return slices.Contains(names, name) })
+}
+
 // initializersFor does what genericoptions.AdmissionOptions and
 // pkg/controlplane/apiserver do.
 func initializersFor(cfg Config) (admission.PluginInitializers, error) {
