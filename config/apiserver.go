@@ -18,6 +18,8 @@ type KubeAPIServer struct {
 	// PublishClientCAFile has aggregated API servers accept the client certificates of the client CA file
 	// only. Default: also those of the generated CA.
 	PublishClientCAFile bool
+	// NoEndpoints leaves the endpoints of the Service kubernetes to others.
+	NoEndpoints bool
 	// RequestHeader describes front proxies. Its lists of headers have no defaults. Default: no proxies.
 	RequestHeader RequestHeader
 	// ProxyClientCertFile and ProxyClientKeyFile authenticate the server to aggregated API servers.

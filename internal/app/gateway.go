@@ -167,6 +167,9 @@ func (g *gateway) cover(c *config.Gateway) error {
 	return g.cert.Cover(c)
 }
 
+// withdraw has nothing to do: nobody is told of a gateway.
+func (g *gateway) withdraw() {}
+
 func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
 	persistent := g.cert != nil && g.cert.IsPersistent()
 	if g.cert != nil && !persistent && served.Secure != nil {

@@ -78,6 +78,8 @@ type form interface {
 	listen(e *edge.Server) (edge.Addresses, error)
 	// announce prints what a user of served has to know to reach it.
 	announce(stderr io.Writer, served edge.Addresses)
+	// withdraw tells others that the server is about to end, while it serves requests.
+	withdraw()
 	// close releases what it holds, after everything else.
 	close()
 }
@@ -240,6 +242,7 @@ const cutAfter = 3 * time.Second
 
 // Drain ends everything in an orderly way.
 func (s *Server) Drain() {
+	s.form.withdraw()
 	ctx, cancel := context.WithTimeout(context.Background(), s.drain+cutAfter)
 	defer cancel()
 	if err := s.edge.Shutdown(ctx); err != nil {

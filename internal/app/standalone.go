@@ -275,6 +275,9 @@ func (a *standalone) announce(stderr io.Writer, _ edge.Addresses) {
 	}
 }
 
+// withdraw ends that other programs choose this server.
+func (a *standalone) withdraw() { a.server.Withdraw() }
+
 func (a *standalone) checks() []healthz.Check {
 	return []healthz.Check{{Name: "store", Err: a.storeError}}
 }

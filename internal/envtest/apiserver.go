@@ -246,6 +246,13 @@ func (g flagValues) further() (config.KubeAPIServer, error) {
 	if u, err := url.Parse(k.JWKSURI); k.JWKSURI != "" && (err != nil || u.Scheme != "https") {
 		return k, fmt.Errorf("--service-account-jwks-uri must be a URL that begins with https://, not %q", k.JWKSURI)
 	}
+	switch kind := g.last("endpoint-reconciler-type"); kind {
+	case "", "lease", "master-count":
+	case "none":
+		k.NoEndpoints = true
+	default:
+		return k, fmt.Errorf("--endpoint-reconciler-type must be lease, master-count or none, not %q", kind)
+	}
 	k.PublishClientCAFile = true
 	k.RequestHeader = config.RequestHeader{
 		CAFile: g.last("requestheader-client-ca-file"), AllowedNames: g.list("requestheader-allowed-names"),

@@ -32,7 +32,7 @@ func (s *Server) Start(ctx context.Context) error {
 	began := time.Now()
 	started, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.stopped, func() { cancel(errClosed) })()
+	defer context.AfterFunc(s.keeping, func() { cancel(errClosed) })()
 
 	// The server syncs before the hooks check for it, because they check only every 100 ms.
 	s.informers.Start(s.stopped.Done())
@@ -97,13 +97,15 @@ func (s *Server) syncBuiltin(ctx context.Context) error {
 // bootstrap writes the required objects while the hooks run. It keeps some of them in place until
 // the server is closed.
 func (s *Server) bootstrap(started context.Context) error {
-	ctx, cancel := context.WithCancelCause(s.stopped)
+	ctx, cancel := context.WithCancelCause(s.keeping)
 	defer context.AfterFunc(started, func() { cancel(context.Cause(started)) })()
 	wait, err := bootstrap.Run(ctx, bootstrap.Config{
 		Client:           s.client,
 		Authentication:   s.access.Published,
 		Informers:        s.informers,
 		AdvertiseAddress: s.opts.AdvertiseAddress,
+		NoEndpoints:      s.opts.NoEndpoints,
+		SharedStore:      s.opts.SharedStore,
 		ServiceIP:        groups.FirstServiceIP(s.opts.ServiceCIDRs[0]),
 		Logger:           s.opts.Logger,
 	})
@@ -140,8 +142,9 @@ func (s *Server) unfinishedHooks() []string {
 
 // shutdown is Close, once.
 func (s *Server) shutdown() error {
+	s.Withdraw()
 	s.stop()
-	s.starting.Lock() // until Start has given up
+	s.starting.Lock()
 	defer s.starting.Unlock()
 	s.requests.wait()
 	if s.running != nil {

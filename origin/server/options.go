@@ -23,6 +23,10 @@ type Options struct {
 	// discovery and the endpoint of the service default/kubernetes name it.
 	// Default: 127.0.0.1:6443.
 	AdvertiseAddress netip.AddrPort
+	// NoEndpoints leaves the endpoints of the service default/kubernetes to others.
+	NoEndpoints bool
+	// SharedStore: other servers may use the same store.
+	SharedStore bool
 	// ServiceCIDRs are the ranges of cluster IPs: one, or one of IPv4 and one of IPv6. The first
 	// address of the first one belongs to the Service default/kubernetes. Default: 10.0.0.0/24, as in
 	// kube-apiserver.

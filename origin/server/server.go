@@ -42,10 +42,11 @@ type Server struct {
 	starting sync.Mutex
 	// complete is closed when every path is served.
 	complete chan struct{}
-	// stopped ends what Start begins.
-	stopped context.Context
-	stop    context.CancelFunc
-	close   func() error
+	// keeping ends what keeps objects in place, and a Start that is under way; stopped ends all that
+	// Start begins.
+	keeping, stopped context.Context
+	withdraw, stop   context.CancelFunc
+	close            func() error
 	// running waits for the goroutines that bootstrap started.
 	running func()
 }
@@ -66,6 +67,7 @@ func New(opts Options) (*Server, error) {
 		complete: make(chan struct{}),
 	}
 	s.stopped, s.stop = context.WithCancel(context.Background())
+	s.keeping, s.withdraw = context.WithCancel(s.stopped)
 	s.requests.stopped = s.stopped
 	s.close = sync.OnceValue(s.shutdown)
 	if err := s.register(opts.Registerer); err != nil {
@@ -158,7 +160,30 @@ func (s *Server) register(r prometheus.Registerer) error {
 	return nil
 }
 
-// Close ends watches and all other requests and waits for them, for informers and
+// Withdraw removes the server from the endpoints of the service default/kubernetes, and ends what
+// keeps objects in place and a Start that is under way. Requests are still served.
+func (s *Server) Withdraw() {
+	s.withdraw()
+	s.starting.Lock() // until Start has given up
+	defer s.starting.Unlock()
+	if s.running == nil {
+		return
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.running()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(withdrawTimeout): // Close ends the requests that it waits for
+	}
+}
+
+// withdrawTimeout bounds Withdraw if the store does not respond.
+const withdrawTimeout = 3 * time.Second
+
+// Close withdraws the server, ends watches and all other requests and waits for them, for informers and
 // for what keeps things in place (bootstrap). The controllers of the libraries end by
 // themselves soon afterwards; they reach the engine only by requests, of which none is
 // served any more. The engine stays open. A Start that is under way fails.

@@ -41,8 +41,13 @@ type Config struct {
 	// Informers are read to find out which objects exist. Run starts those that it needs.
 	Informers informers.SharedInformerFactory
 	// AdvertiseAddress is the endpoint of the service default/kubernetes. The API permits no
-	// loopback addresses there: with one, the service has no endpoints.
+	// loopback addresses there: instead of one, the endpoint has an address of the machine, as with
+	// kube-apiserver's --bind-address=127.0.0.1.
 	AdvertiseAddress netip.AddrPort
+	// NoEndpoints leaves the endpoints of that service to others.
+	NoEndpoints bool
+	// SharedStore: other servers may use the same store. Each has a lease then.
+	SharedStore bool
 	// ServiceIP is the cluster IP of that service.
 	ServiceIP netip.Addr
 	// Logger defaults to slog.Default().

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/informers"
@@ -64,7 +65,7 @@ var clientCA = sync.OnceValue(func() dynamiccertificates.CAContentProvider {
 func config(client *fake.Clientset) Config {
 	return Config{
 		Client: client, Informers: informers.NewSharedInformerFactory(client, 0),
-		AdvertiseAddress: netip.MustParseAddrPort("127.0.0.1:6443"), ServiceIP: netip.MustParseAddr("10.0.0.1"),
+		AdvertiseAddress: netip.MustParseAddrPort("127.0.0.1:6443"), ServiceIP: netip.MustParseAddr("10.0.0.1"), NoEndpoints: true,
 		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{ClientCA: clientCA()},
 		Logger:         slog.New(slog.DiscardHandler),
 	}
@@ -130,7 +131,7 @@ func TestEmptyStore(t *testing.T) {
 			t.Errorf("service %v, %v", service.Spec, err)
 		}
 		endpoints, err := client.CoreV1().Endpoints("").List(t.Context(), metav1.ListOptions{})
-		count("endpoints at a loopback address", len(endpoints.Items), 0, err)
+		count("endpoints", len(endpoints.Items), 0, err)
 	})
 }
 
@@ -376,7 +377,7 @@ func TestServiceComesLater(t *testing.T) {
 			return !known.Load(), nil, apierrors.NewServiceUnavailable("no range")
 		})
 		cfg := config(client)
-		cfg.AdvertiseAddress = netip.MustParseAddrPort("192.0.2.7:8443")
+		cfg.AdvertiseAddress, cfg.NoEndpoints = netip.MustParseAddrPort("192.0.2.7:8443"), false
 		defer run(t, cfg)()
 		get := func() error {
 			_, err := client.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
@@ -404,6 +405,67 @@ func TestServiceComesLater(t *testing.T) {
 		_, err = client.CoreV1().Namespaces().Get(t.Context(), "kube-public", metav1.GetOptions{})
 		must(t, err)
 	})
+}
+
+// TestEndpoints: each server adds its address and removes it when it ends. Without a lease, there is
+// one.
+func TestEndpoints(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		shared      bool
+		both, alone []string
+	}{
+		{"own store", false, []string{"192.0.2.8"}, []string{"192.0.2.8"}},
+		{"shared store", true, []string{"192.0.2.7", "192.0.2.8"}, []string{"192.0.2.8"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				client := newClient()
+				var ends []func()
+				for _, address := range []string{"192.0.2.7:8443", "192.0.2.8:8443"} {
+					cfg := config(client)
+					cfg.AdvertiseAddress, cfg.NoEndpoints, cfg.SharedStore = netip.MustParseAddrPort(address), false, tc.shared
+					ends = append(ends, run(t, cfg))
+				}
+				wants := func(want ...string) {
+					t.Helper()
+					endpoints, err := client.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+					must(t, err)
+					slice, err := client.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+					must(t, err)
+					var addresses, sliced []string
+					for _, subset := range endpoints.Subsets {
+						for _, address := range subset.Addresses {
+							addresses = append(addresses, address.IP)
+						}
+					}
+					for _, endpoint := range slice.Endpoints {
+						sliced = append(sliced, endpoint.Addresses...)
+					}
+					if !slices.Equal(addresses, want) || !slices.Equal(sliced, want) {
+						t.Errorf("endpoints %q, slice %q, want %q", addresses, sliced, want)
+					}
+				}
+				wants(tc.both...)
+				ends[0]()
+				wants(tc.alone...)
+				ends[1]()
+				wants()
+			})
+		})
+	}
+}
+
+// TestEndpointOfLoopbackListener is an address of the machine.
+func TestEndpointOfLoopbackListener(t *testing.T) {
+	b := &bootstrapper{config(newClient())}
+	want, err := utilnet.ResolveBindAddress(nil)
+	if err != nil {
+		t.Skip("the machine has no address: ", err)
+	}
+	if ip := b.publicIP(); !ip.Equal(want) {
+		t.Errorf("%v, want %v", ip, want)
+	}
 }
 
 func TestExtensionAuthentication(t *testing.T) {
