@@ -167,6 +167,9 @@ func parse(args []string) (flagValues, error) {
 		default:
 			return nil, fmt.Errorf("--%s needs a value", name)
 		}
+		if _, err := strconv.ParseBool(value); known[at].Bool && err != nil {
+			return nil, fmt.Errorf("--%s must be true or false, not %q", name, value)
+		}
 		out[name] = append(out[name], value)
 	}
 	return out, nil

@@ -217,7 +217,7 @@ var update = flag.Bool("update", false, "write docs/envtest.md")
 // TestFlagsAreDocumented compares the flags in docs/envtest.md with flags.txt.
 func TestFlagsAreDocumented(t *testing.T) {
 	const page, begin, end = "../../docs/envtest.md", "<!-- flags -->\n", "<!-- end of flags -->\n"
-	var honored, rejected strings.Builder
+	var honored, ignored, rejected strings.Builder
 	for _, f := range Flags() {
 		switch f.Effect {
 		case Honored:
@@ -225,9 +225,10 @@ func TestFlagsAreDocumented(t *testing.T) {
 		case Rejected:
 			fmt.Fprintf(&rejected, "| `--%s` | %s |\n", f.Name, f.Reason)
 		case Ignored:
+			fmt.Fprintf(&ignored, "`--%s` ", f.Name)
 		}
 	}
-	want := "\n" + strings.TrimSpace(honored.String()) + "\n\n| rejected | reason |\n|---|---|\n" + rejected.String() + "\n"
+	want := "\nHonored: " + strings.TrimSpace(honored.String()) + "\n\nWithout effect: " + strings.TrimSpace(ignored.String()) + "\n\n| rejected | reason |\n|---|---|\n" + rejected.String() + "\n"
 	content, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package testapi has what tests want of an API server and no cluster offers: snapshots of all objects
-// and faults on request. `kubeweir standalone --test-api` serves it on the admin listener:
+// Package testapi implements snapshots of all objects and fault injection for tests.
+// `kubeweir standalone --test-api` serves it on the admin listener:
 //
 //	POST   /kubeweir/v1/reset                     restore the objects of the server's start
 //	PUT    /kubeweir/v1/snapshots/{name}          save all objects

@@ -24,7 +24,7 @@ const (
 	maxDelay  = time.Minute
 )
 
-// Fault is what the next requests get that match all of the fields that are set.
+// Fault is injected into the next Count requests that match all set fields.
 type Fault struct {
 	Verb      string `json:"verb,omitempty"` // as in RBAC
 	Group     string `json:"group,omitempty"`
@@ -88,10 +88,10 @@ func (f *Fault) err(r *api.Request) error {
 
 // Faults are injected into the requests of a server. They are safe for concurrent use.
 type Faults struct {
-	some    atomic.Bool // whether there are any
-	mu      sync.Mutex
-	faults  []*Fault            // guarded by mu, in the order in which they apply
-	watches map[*watch]struct{} // guarded by mu: those that are open
+	hasFaults atomic.Bool // whether there are any
+	mu        sync.Mutex
+	faults    []*Fault            // guarded by mu, in the order in which they apply
+	watches   map[*watch]struct{} // guarded by mu: those that are open
 }
 
 // NewFaults returns no faults.
@@ -108,7 +108,7 @@ func (f *Faults) Add(fault *Fault) error {
 		return fmt.Errorf("there are %d faults already", maxFaults)
 	}
 	f.faults = append(f.faults, fault)
-	f.some.Store(true)
+	f.hasFaults.Store(true)
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (f *Faults) Clear() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults = nil
-	f.some.Store(false)
+	f.hasFaults.Store(false)
 }
 
 // List returns the faults that are left.
@@ -133,7 +133,7 @@ func (f *Faults) List() []Fault {
 
 // take returns the fault of a request, nil if it has none.
 func (f *Faults) take(info *api.RequestInfo) *Fault {
-	if !f.some.Load() || !info.IsResourceRequest {
+	if !f.hasFaults.Load() || !info.IsResourceRequest {
 		return nil
 	}
 	f.mu.Lock()
@@ -144,7 +144,7 @@ func (f *Faults) take(info *api.RequestInfo) *Fault {
 		}
 		if fault.Count--; fault.Count == 0 {
 			f.faults = append(f.faults[:i:i], f.faults[i+1:]...)
-			f.some.Store(len(f.faults) > 0)
+			f.hasFaults.Store(len(f.faults) > 0)
 		}
 		taken := *fault
 		return &taken

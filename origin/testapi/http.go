@@ -1,10 +1,13 @@
 package testapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 )
@@ -26,7 +29,7 @@ func (a *API) Handler() http.Handler {
 			switch err := do(w, r); {
 			case errors.Is(err, errNoSnapshot):
 				http.Error(w, err.Error(), http.StatusNotFound)
-			case errors.Is(err, errBadRequest):
+			case errors.Is(err, errInvalidFault):
 				http.Error(w, err.Error(), http.StatusBadRequest)
 			case errors.Is(err, errTooMany):
 				http.Error(w, err.Error(), http.StatusInsufficientStorage)
@@ -35,15 +38,21 @@ func (a *API) Handler() http.Handler {
 			}
 		})
 	}
+	restore := func(r *http.Request, name string) error {
+		// A client that leaves must not leave half of the objects behind.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), restoreTimeout)
+		defer cancel()
+		return a.Snapshots.Restore(ctx, name)
+	}
 	handle("POST "+api.TestAPIPath+"reset", func(_ http.ResponseWriter, r *http.Request) error {
 		a.Faults.Clear()
-		return a.Snapshots.Restore(r.Context(), Initial)
+		return restore(r, Initial)
 	})
 	handle("PUT "+api.TestAPIPath+"snapshots/{name}", func(_ http.ResponseWriter, r *http.Request) error {
 		return a.Snapshots.Save(r.Context(), r.PathValue("name"))
 	})
 	handle("POST "+api.TestAPIPath+"snapshots/{name}/restore", func(_ http.ResponseWriter, r *http.Request) error {
-		return a.Snapshots.Restore(r.Context(), r.PathValue("name"))
+		return restore(r, r.PathValue("name"))
 	})
 	handle("DELETE "+api.TestAPIPath+"snapshots/{name}", func(_ http.ResponseWriter, r *http.Request) error {
 		return a.Snapshots.Delete(r.PathValue("name"))
@@ -52,11 +61,13 @@ func (a *API) Handler() http.Handler {
 		var fault Fault
 		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 		d.DisallowUnknownFields()
-		if err := d.Decode(&fault); err != nil {
-			return badRequest(err)
+		if err := d.Decode(&fault); errors.Is(err, io.EOF) {
+			return invalidFault(errors.New(`the body is empty; send a JSON object such as {"verb":"update","code":409}`))
+		} else if err != nil {
+			return invalidFault(err)
 		}
 		if err := a.Faults.Add(&fault); err != nil {
-			return badRequest(err)
+			return invalidFault(err)
 		}
 		return nil
 	})
@@ -75,7 +86,10 @@ func (a *API) Handler() http.Handler {
 	return mux
 }
 
-// errBadRequest is the error of a request that is wrong.
-var errBadRequest = errors.New("fault not added")
+// restoreTimeout bounds a restore.
+const restoreTimeout = time.Minute
 
-func badRequest(err error) error { return fmt.Errorf("%w: %w", errBadRequest, err) }
+// errInvalidFault is the error of a request that is wrong.
+var errInvalidFault = errors.New("fault not added")
+
+func invalidFault(err error) error { return fmt.Errorf("%w: %w", errInvalidFault, err) }

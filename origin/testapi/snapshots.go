@@ -46,6 +46,8 @@ func NewSnapshots(engine storage.Engine, prefix string, eventTTL time.Duration) 
 
 // Save saves all objects under a name, in place of an earlier snapshot of that name.
 func (s *Snapshots) Save(ctx context.Context, name string) error {
+	s.mu.Lock() // before the read: a restore changes the objects
+	defer s.mu.Unlock()
 	kvs, err := s.read(ctx)
 	if err != nil {
 		return err
@@ -54,15 +56,13 @@ func (s *Snapshots) Save(ctx context.Context, name string) error {
 	for _, kv := range kvs {
 		values[kv.Key] = kv.Value
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	size, n := sizeOf(values), 1
 	for other, saved := range s.saved {
-		if other != name {
+		if other != name && other != Initial {
 			size, n = size+sizeOf(saved), n+1
 		}
 	}
-	if n > maxSnapshots || size > maxSnapshotBytes {
+	if name != Initial && (n > maxSnapshots || size > maxSnapshotBytes) {
 		return errTooMany
 	}
 	s.saved[name] = values
