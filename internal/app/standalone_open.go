@@ -102,9 +102,13 @@ func (a *standalone) openMaterial(c *config.Standalone, o StandaloneOptions, add
 	a.url = "https://" + net.JoinHostPort(certs.ClientHost(host), port)
 	if o.NoDataDir {
 		a.material, err = pki.InMemory(options)
-		return err
+	} else {
+		a.material, err = pki.Open(filepath.Join(c.DataDir, pkiFolder), options)
 	}
-	if a.material, err = pki.Open(filepath.Join(c.DataDir, pkiFolder), options); err != nil {
+	if err == nil && c.TLS.CertFile != "" {
+		a.material.ServingRoots, err = os.ReadFile(c.TLS.CertFile)
+	}
+	if err != nil || o.NoDataDir {
 		return err
 	}
 	a.kubeconfig, err = filepath.Abs(filepath.Join(c.DataDir, kubeconfig))
@@ -247,7 +251,7 @@ func (a *standalone) addControllers(c *config.Standalone, tokenKey any) (err err
 	a.controllers = make(map[string]func(context.Context) error)
 	noAccounts := slices.Contains(c.Admission.DisablePlugins, "ServiceAccount")
 	if len(c.Controllers) > 0 {
-		o := controllers.Options{Names: c.Controllers, Config: client, RootCA: a.material.CA.CertPEM, TokenKey: tokenKey, Logger: a.log}
+		o := controllers.Options{Names: c.Controllers, Config: client, RootCA: a.material.Roots(), TokenKey: tokenKey, Logger: a.log}
 		o.CACertFile, o.CAKeyFile = a.material.CAFiles()
 		chosen, err := controllers.New(o)
 		if err != nil {

@@ -17,7 +17,7 @@ const contextName = "kubeweir"
 func (m *Material) Kubeconfig(server string, client *KeyPair) ([]byte, error) {
 	user := client.Certificate.Subject.CommonName
 	config := clientcmdapi.NewConfig()
-	config.Clusters[contextName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: m.CA.CertPEM}
+	config.Clusters[contextName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: m.Roots()}
 	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: client.CertPEM, ClientKeyData: client.KeyPEM}
 	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: contextName, AuthInfo: user}
 	config.CurrentContext = contextName
@@ -46,7 +46,7 @@ func (m *Material) WriteKubeconfig(path, server string) error {
 // KUBECONFIG. user may be "".
 func (m *Material) WriteClusterKubeconfig(path, server, user string) error {
 	config := clientcmdapi.NewConfig()
-	config.Clusters[contextName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: m.CA.CertPEM}
+	config.Clusters[contextName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: m.Roots()}
 	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: contextName, AuthInfo: user}
 	config.CurrentContext = contextName
 	text, err := clientcmd.Write(*config)

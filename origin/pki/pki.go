@@ -96,6 +96,9 @@ type Material struct {
 	// ServiceAccountKey signs service-account tokens.
 	ServiceAccountKey    crypto.Signer
 	ServiceAccountKeyPEM []byte
+	// ServingRoots are more certificates, in PEM, that clients trust: those of a server whose serving
+	// certificate is not Serving.
+	ServingRoots []byte
 
 	options Options
 	dir     string // "" in memory
@@ -103,6 +106,9 @@ type Material struct {
 	mu      sync.Mutex
 	serving *tls.Certificate // guarded by mu: the one to serve with now
 }
+
+// Roots returns the certificates, in PEM, by which clients verify the server.
+func (m *Material) Roots() []byte { return slices.Concat(m.CA.CertPEM, m.ServingRoots) }
 
 // InMemory creates material that exists in memory only, in a few milliseconds: for tests.
 func InMemory(o Options) (*Material, error) {

@@ -2,6 +2,7 @@ package standalone
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
@@ -199,4 +202,33 @@ func fill(ctx context.Context, t *testing.T, p *process) {
 		})
 	}
 	group.Wait()
+}
+
+// TestOwnServingCertificate starts with a self-signed certificate of the user's. The kubeconfig works.
+func TestOwnServingCertificate(t *testing.T) {
+	dir := t.TempDir()
+	certPEM, keyPEM, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	if err := errors.Join(os.WriteFile(certFile, certPEM, 0o600), os.WriteFile(keyFile, keyPEM, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
+	defer cancel()
+	server, err := realkube.StartStandalone(ctx, realkube.StandaloneOptions{
+		Dir: dir, ExtraArgs: []string{"--tls-cert-file=" + certFile, "--tls-private-key-file=" + keyFile},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	cfg, err := server.AdminConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
 }
