@@ -48,7 +48,7 @@ const pageHead = `# Test suites with envtest
     go run ./test/bench/cmd/suites -out docs/bench/suites.md
 
 which runs the test suites of other projects, unmodified, in turn with kube-apiserver and etcd and with the folder of
-` + "`kubeweir envtest-assets`" + `, %d times each. In each column the first figure is kube-apiserver's and etcd's, the second
+` + "`kubeweir envtest-assets`" + `. In each column the first figure is kube-apiserver's and etcd's, the second
 one kubeweir's. Tests that passed with one of them only are named. The processor time includes that of the tests
 themselves. The memory is that of the servers at its highest, where pages that processes share count once.
 
@@ -109,7 +109,7 @@ func run(ctx context.Context) error {
 	if *out == "" {
 		return nil
 	}
-	head := fmt.Sprintf(pageHead, bench.CPUModel(), runtime.NumCPU(), runtime.Version(), time.Now().Format(time.DateOnly), *rounds)
+	head := fmt.Sprintf(pageHead, bench.CPUModel(), runtime.NumCPU(), runtime.Version(), time.Now().Format(time.DateOnly))
 	return os.WriteFile(*out, []byte(head+table.String()), 0o644)
 }
 
