@@ -41,7 +41,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
-// StandaloneOptions are what the configuration does not say.
+// StandaloneOptions are settings that only a command line or a test has.
 type StandaloneOptions struct {
 	// NoDataDir keeps nothing on disk: objects, keys and certificates end with the process. For tests.
 	NoDataDir bool
@@ -58,7 +58,7 @@ type StandaloneOptions struct {
 	Logger *slog.Logger
 }
 
-// standalone is the origin and what belongs to it.
+// standalone is the origin with its store, keys, listener and controllers.
 type standalone struct {
 	material    *pki.Material
 	engine      storage.Engine

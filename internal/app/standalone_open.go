@@ -245,7 +245,7 @@ func (a *standalone) kubeletClient(k *config.KubeAPIServer) server.KubeletClient
 	return client
 }
 
-// addControllers makes what a cluster has beside its API, as far as it is chosen.
+// addControllers makes the configured controllers, scheduler and simulated nodes.
 func (a *standalone) addControllers(c *config.Standalone, tokenKey any) (err error) {
 	client := a.server.Loopback()
 	a.controllers = make(map[string]func(context.Context) error)

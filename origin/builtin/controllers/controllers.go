@@ -5,7 +5,6 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -101,30 +100,29 @@ func (c *Controllers) ExcludeServiceAccounts() bool {
 
 // resolve returns the names, replaced by kube-controller-manager's.
 func (o *Options) resolve() ([]string, error) {
-	given := o.Names
-	if !slices.ContainsFunc(given, func(name string) bool { return !strings.HasPrefix(name, "-") }) {
-		return nil, fmt.Errorf("%s runs nothing: put * before it for all but these", strings.Join(given, ","))
+	if !slices.ContainsFunc(o.Names, func(name string) bool { return !strings.HasPrefix(name, "-") }) {
+		return nil, fmt.Errorf("%s runs nothing: put * before it for all but these", strings.Join(o.Names, ","))
 	}
 	known, aliases := app.KnownControllers(), app.ControllerAliases()
-	out := make([]string, 0, len(given))
-	for _, name := range given {
-		bare, without := strings.CutPrefix(name, "-")
-		full := bare
+	out := make([]string, 0, len(o.Names))
+	for _, entry := range o.Names {
+		name, excluded := strings.CutPrefix(entry, "-")
+		canonical := name
 		switch {
-		case bare == "*" && !without, slices.Contains(known, bare):
-		case slices.Contains(known, bare+"-controller"):
-			full = bare + "-controller"
-		case aliases[bare] != "":
-			full = aliases[bare]
+		case name == "*" && !excluded, slices.Contains(known, name):
+		case slices.Contains(known, name+"-controller"):
+			canonical = name + "-controller"
+		case aliases[name] != "":
+			canonical = aliases[name]
 		default:
-			return nil, fmt.Errorf("there is no controller %q; the controllers are %s", bare, strings.Join(known, ", "))
+			return nil, fmt.Errorf("there is no controller %q; the controllers are %s", name, strings.Join(known, ", "))
 		}
-		if without {
-			full = "-" + full
-		} else if reason := o.unavailable(full); reason != "" {
-			return nil, fmt.Errorf("%s cannot run: %s", full, reason)
+		if excluded {
+			canonical = "-" + canonical
+		} else if reason := o.unavailable(canonical); reason != "" {
+			return nil, fmt.Errorf("%s cannot run: %s", canonical, reason)
 		}
-		out = append(out, full)
+		out = append(out, canonical)
 	}
 	return out, nil
 }
@@ -182,7 +180,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 	shared.ObjectOrMetadataInformerFactory.Start(ctx.Done())
 	close(shared.InformersStarted)
 	if !app.RunControllers(ctx, shared, built, app.ControllerStartJitter, shutdownTimeout) {
-		return errors.New("some have not ended in time")
+		return fmt.Errorf("controllers did not stop within %v", shutdownTimeout)
 	}
 	return nil
 }
