@@ -71,7 +71,7 @@ func newBench(t *testing.T) *bench {
 			t.Error(err)
 		}
 	})
-	generic := groups.NewGenericConfig(netip.MustParseAddrPort("127.0.0.1:6443"), netip.MustParsePrefix("10.0.0.0/24"))
+	generic := groups.NewGenericConfig(netip.MustParseAddrPort("127.0.0.1:6443"), netip.MustParsePrefix("10.0.0.0/24"), groups.DefaultResources())
 	factory, err := groups.NewStorageFactory(generic, registry.DefaultPrefix)
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ var suites = []suite{
 		"pkg/controller/config", "pkg/controller/connectionstatus", "pkg/controller/mutators/core", "pkg/readiness", "pkg/watch",
 	}},
 	{"sigs.k8s.io/karpenter", "v1.14.1", []string{
-		"pkg/apis/v1", "pkg/controllers/node/termination", "pkg/controllers/nodeclaim/lifecycle", "pkg/controllers/nodepool/hash", "pkg/controllers/state",
+		"pkg/apis/v1", "pkg/controllers/nodeclaim/lifecycle", "pkg/controllers/nodepool/hash", "pkg/controllers/state",
 	}},
 }
 
