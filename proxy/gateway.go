@@ -103,11 +103,12 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 		x.auditID = uuid.NewString()
 	}
 	x.Pretty = x.Info.Pretty(r.Header.Get("User-Agent"))
-	if resp := g.Health.Serve(r, false); resp != nil {
-		return g.complete(x, resp)
-	}
-	if resp := g.rejectBlocked(x); resp != nil {
-		return g.complete(x, resp)
+	if !healthz.IsPath(r.Path) {
+		if resp := g.rejectBlocked(x); resp != nil {
+			return g.complete(x, resp)
+		}
+	} else if !g.InProcess {
+		return g.complete(x, g.Health.Serve(r, false))
 	}
 	if resp := g.admit(ctx, x); resp != nil {
 		return g.complete(x, resp)
@@ -145,6 +146,9 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 		return resp
 	}
 	x.Request.AttributeTo(g.accountName(x))
+	if healthz.IsPath(x.Request.Path) {
+		return nil // as exempt from limits as in kube-apiserver
+	}
 	limit := g.slots.inFlight
 	long := x.Info.LongRunning() || x.Request.Upgrade != ""
 	if long {

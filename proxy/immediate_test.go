@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -14,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -84,6 +86,28 @@ func (d decider) Decide(_ context.Context, u user.Info, a authz.Attributes) (boo
 		return true, "", errors.New("broken")
 	}
 	return d(u, a), "", nil
+}
+
+// TestInProcessHealth: the upstream serves the health checks, to whomever and however many others it
+// serves.
+func TestInProcessHealth(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b, _ := immediateBench(t, func(o *Options) {
+			o.InProcess, o.Blocked = true, policy.NewBlocked(nil)
+			o.Policy.Limits.InFlight = 1
+			o.Authorizer = authz.New(authz.Options{TrustedByUpstream: true, Decider: decider(func(user.Info, authz.Attributes) bool { return false })})
+		})
+		b.gateway.slots.inFlight.Acquire("jane", 1)
+		if err := b.gateway.Blocked.Block("probe*", time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		for i, path := range []string{"/livez", "/readyz/etcd"} {
+			b.do("GET "+path, "Authorization: ", "User-Agent: probe/1")
+			if f := b.upstream.forwarded; len(f) != i+1 || f[i].request.Path != path || f[i].as.User.GetName() != "system:anonymous" {
+				t.Errorf("%s: forwarded %+v", path, f)
+			}
+		}
+	})
 }
 
 // TestInProcess: an upstream in this process is told who asks, not shown it, and

@@ -68,9 +68,10 @@ type standalone struct {
 	testAPI     *testapi.API                           // nil without one
 	fake        *fakenodes.Nodes                       // nil if there are none
 	listener    net.Listener
-	kubeconfig  string // absolute path, "" in memory
-	url         string // for clients on this machine
-	prefix      string // of the store's keys
+	cache       *healthz.Health // of the cluster that the server is
+	kubeconfig  string          // absolute path, "" in memory
+	url         string          // for clients on this machine
+	prefix      string          // of the store's keys
 	failed      chan error
 
 	log        *slog.Logger
@@ -156,6 +157,7 @@ func (c *cluster) buildStandalone(s *config.Standalone, so *StandaloneOptions, o
 		InProcess: true, CompressWatchLists: s.WatchListCompression, Audit: log,
 		Policy: policy.Policy{Consistency: policy.Consistency{Default: policy.ModeStrict}, Limits: proxyLimits(&s.Limits)},
 	}, origin.checks()...)
+	origin.cache = c.health
 	return nil
 }
 

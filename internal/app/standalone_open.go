@@ -197,7 +197,9 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 		EnableAdmission: c.Admission.EnablePlugins, DisableAdmission: c.Admission.DisablePlugins,
 		Kubelet:         a.kubeletClient(&o.KubeAPIServer),
 		ProxyClientCert: proxies.cert, ProxyClientKey: proxies.key,
-		Logger: o.Logger, Registerer: registerer,
+		StoreHealth: a.storeError,
+		CacheHealth: func() error { return a.cache.Err() },
+		Logger:      o.Logger, Registerer: registerer,
 	})
 	if err != nil {
 		return err

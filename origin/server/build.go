@@ -78,6 +78,7 @@ func (b *builder) addConfig() error {
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		return chain(handler, c, b.complete)
 	}
+	b.addHealth(c)
 	b.registry = registry.Options{Engine: b.opts.Engine, Progress: b.progress}
 	var err error
 	if b.storage, err = groups.NewStorageFactory(c, b.opts.StoragePrefix); err != nil {
@@ -190,6 +191,9 @@ func (b *builder) builtin(delegate genericapiserver.DelegationTarget) (*generica
 	config := *b.generic
 	kube, err := config.Complete(b.informers).New("kube-apiserver", delegate)
 	if err != nil {
+		return nil, err
+	}
+	if err := kube.AddBootSequenceHealthChecks(b.bootChecks()...); err != nil {
 		return nil, err
 	}
 	return kube, groups.Install(kube, &config, groups.Config{

@@ -110,6 +110,9 @@ func (s *Server) bootstrap(started context.Context) error {
 		Logger:           s.opts.Logger,
 	})
 	s.running = wait
+	if err == nil {
+		close(s.bootstrapped)
+	}
 	return err
 }
 

@@ -49,6 +49,10 @@ type Options struct {
 	// ProxyClientCert and ProxyClientKey, in PEM, authenticate this server to aggregated API
 	// servers. Without them it sends no certificate.
 	ProxyClientCert, ProxyClientKey []byte
+	// StoreHealth is the check "etcd". Default: the Engine responds.
+	StoreHealth func() error
+	// CacheHealth is the check "cache" of /readyz, which kube-apiserver does not have. Default: no check.
+	CacheHealth func() error
 	// Logger, default: slog.Default().
 	Logger *slog.Logger
 	// Registerer takes the server's own metrics; without one they are not collected.

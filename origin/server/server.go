@@ -40,8 +40,9 @@ type Server struct {
 	startSeconds prometheus.Gauge
 	// starting is held while Start runs.
 	starting sync.Mutex
-	// complete is closed when every path is served.
-	complete chan struct{}
+	// bootstrapped is closed when the objects that clients rely on exist, complete when every path is
+	// served.
+	bootstrapped, complete chan struct{}
 	// keeping ends what keeps objects in place, and a Start that is under way; stopped ends all that
 	// Start begins.
 	keeping, stopped context.Context
@@ -64,7 +65,8 @@ func New(opts Options) (*Server, error) {
 		opts:     opts,
 		loopback: newLoopback(opts),
 		progress: &registry.Progress{},
-		complete: make(chan struct{}),
+
+		bootstrapped: make(chan struct{}), complete: make(chan struct{}),
 	}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	s.keeping, s.withdraw = context.WithCancel(s.stopped)
@@ -111,6 +113,14 @@ func (opts *Options) complete() error {
 	}
 	if len(opts.Identity.Audiences) == 0 {
 		opts.Identity.Audiences = append([]string{opts.Identity.Issuer}, opts.Identity.AcceptedIssuers...)
+	}
+	if opts.StoreHealth == nil {
+		opts.StoreHealth = func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+			defer cancel()
+			_, err := opts.Engine.CurrentRevision(ctx)
+			return err
+		}
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()

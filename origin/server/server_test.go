@@ -139,6 +139,46 @@ func TestBeforeStart(t *testing.T) {
 	}
 }
 
+// TestHealthChecks: the checks have kube-apiserver's names and texts.
+func TestHealthChecks(t *testing.T) {
+	opts := build(t).opts
+	storeErr, cacheErr := errors.New("disk"), errors.New("stale")
+	opts.StoreHealth, opts.CacheHealth = func() error { return storeErr }, func() error { return cacheErr }
+	s, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := listen(t, s, Privileged())
+	wants := func(path string, status int, texts ...string) {
+		t.Helper()
+		got, _, body := get(t, config, path)
+		if got != status {
+			t.Errorf("%s: %d, want %d", path, got, status)
+		}
+		for _, text := range texts {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s: no %q in\n%s", path, text, body)
+			}
+		}
+	}
+	wants("/readyz", 500, "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n[-]etcd-readiness failed: reason withheld\n[-]cache failed: reason withheld\n",
+		"[-]poststarthook/bootstrap-controller failed: reason withheld\n", "readyz check failed\n")
+	wants("/livez/etcd", 500, "internal server error: disk\n")
+	wants("/readyz/poststarthook/rbac/bootstrap-roles", 500, "internal server error: not finished\n")
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wants("/readyz?verbose&exclude=etcd&exclude=etcd-readiness&exclude=cache", 200, "[+]etcd excluded: ok\n", "[+]shutdown ok\nreadyz check passed\n")
+	storeErr = nil
+	wants("/livez", 200, "ok")
+	wants("/readyz", 500, "[-]cache failed")
+	cacheErr = nil
+	wants("/readyz", 200, "ok")
+	wants("/livez?verbose", 200, "[+]autoregister-completion ok\n", "livez check passed\n")
+	wants("/livez/cache", 404)
+	wants("/metrics/slis", 200, `kubernetes_healthcheck{name="etcd",type="livez"} 1`, `kubernetes_healthchecks_total{name="etcd",status="error",type="readyz"}`)
+}
+
 // TestBootstrap: after Start there is what clients rely on.
 func TestBootstrap(t *testing.T) {
 	ctx, _, config := start(t)

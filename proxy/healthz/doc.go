@@ -6,7 +6,8 @@
 // cluster, and is ready as long as one of the parts is.
 //
 // Two kinds of listeners call Serve. On the main ones anyone may ask, so responses contain neither
-// causes nor names of clusters. The admin listener serves both. Package serve makes the checks; the
+// causes nor names of clusters; those of a standalone server serve the checks of its API server
+// instead. The admin listener serves both. Package serve makes the checks; the
 // console shows their Results.
 //
 // The package imports only package api.

@@ -84,6 +84,17 @@ func (h *Health) Results() []CheckResult {
 	return list
 }
 
+// Err returns the errors of the checks that fail, without those of parts.
+func (h *Health) Err() error {
+	var failed []error
+	for _, c := range h.Results() {
+		if c.Err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", c.Name, c.Err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
 // serveOne responds with the result of one check, or with those of one part.
 func (h *Health) serveOne(endpoint, name string, details bool) *api.Response {
 	if h.parts != nil && details {

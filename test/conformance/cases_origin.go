@@ -210,6 +210,17 @@ func accessScenarios() []Scenario {
 			patch(mergePatch, pods+"/x", `{}`).by(alice).status(403),
 			apply(configMaps+"/x?fieldManager=m", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n").by(alice).status(403),
 		}},
+		{"access/60 health checks", []Step{
+			read("/livez").by(anonymous).contains("ok"), read("/readyz").by(anonymous).contains("ok"), read("/healthz").by(alice).contains("ok"),
+			read("/livez").by(nobody).status(401), post("/livez", `{}`).by(alice).status(403), post("/livez", `{}`).status(200),
+			read("/livez/ping").by(anonymous).rejected(403, `cannot get path \"/livez/ping\"`), read("/readyz/etcd").by(alice).status(403),
+			read("/livez/ping").contains("ok"), read("/livez/log").contains("ok"), read("/readyz/etcd").contains("ok"), read("/readyz/etcd-readiness"),
+			read("/readyz/informer-sync").contains("ok"), read("/readyz/shutdown").contains("ok"), read("/healthz/autoregister-completion").contains("ok"),
+			read("/livez/poststarthook/rbac/bootstrap-roles").contains("ok"), read("/readyz/poststarthook/bootstrap-controller").contains("ok"),
+			read("/livez/none").status(404), read("/livez/shutdown").status(404), read("/livez?exclude=etcd").contains("ok"),
+			read("/readyz?exclude=none").contains("ok"), read("/readyz?verbose").ignoringBody(), // the parts differ
+			read("/metrics/slis").ignoringBody(), read("/metrics/slis").by(alice).status(403),
+		}},
 		{"access/64 roles and escalation", []Step{
 			post(roles, role("reader", `[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list"]}]`)),
 			post(roles, role("author", `[{"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles","rolebindings"],"verbs":["create","get","list","update"]},{"apiGroups":[""],"resources":["configmaps"],"verbs":["get"]}]`)),

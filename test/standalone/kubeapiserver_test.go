@@ -25,6 +25,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
@@ -127,7 +128,8 @@ func TestEnvtestLikeKubeAPIServer(t *testing.T) {
 			for name, scenario := range map[string]func(context.Context, *flagged){
 				"nodes": nodeScenario, "tokens": tokenScenario, "services": serviceScenario,
 				"proxies": proxyScenario, "aggregation": aggregationScenario, "kubelets": kubeletScenario,
-				"versions": versionScenario,
+				"endpoints": endpointScenario,
+				"versions":  versionScenario,
 			} {
 				t.Run(name, func(t *testing.T) {
 					f := &flagged{T: t, env: env, admin: admin, first: keys[0], second: keys[1]}
@@ -284,6 +286,35 @@ func tokenScenario(ctx context.Context, f *flagged) {
 	}
 	f.wants("review of second issuer: true system:serviceaccount:default:robot [https://first.example]", "review of unknown key: false",
 		"token: https://first.example [\"https://first.example\",\"https://second.example\"] 10800", "https://keys.example/jwks")
+}
+
+// endpointScenario reads the endpoints of the Service kubernetes. Both servers listen on a loopback
+// address, which the API does not permit there.
+func endpointScenario(ctx context.Context, f *flagged) {
+	var service *corev1.Service
+	var endpoints *corev1.Endpoints
+	var slice *discoveryv1.EndpointSlice
+	f.must(testbed.Poll(ctx, time.Minute, func() (err error) {
+		if service, err = f.admin.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		if endpoints, err = f.admin.CoreV1().Endpoints("default").Get(ctx, "kubernetes", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		slice, err = f.admin.DiscoveryV1().EndpointSlices("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+		return err
+	}))
+	port := service.Spec.Ports[0].TargetPort.IntVal
+	if got := endpoints.Subsets[0].Ports[0].Port; got != port {
+		f.Errorf("port %d of the endpoints, %d of the service", got, port)
+	}
+	if got := *slice.Ports[0].Port; got != port {
+		f.Errorf("port %d of the slice, %d of the service", got, port)
+	}
+	endpoints.Subsets[0].Ports[0].Port, slice.Ports[0].Port = 0, nil
+	f.record("endpoints", nil, endpoints.Labels, endpoints.Subsets)
+	f.record("slice", nil, slice.Labels, slice.AddressType, slice.Endpoints[0].Addresses, *slice.Endpoints[0].Conditions.Ready, *slice.Ports[0].Name)
+	f.wants("slice: map[kubernetes.io/service-name:kubernetes]")
 }
 
 // serviceScenario creates Services of one family and of both.
