@@ -49,6 +49,17 @@ func (s *Standalone) SettingsInForce() []SettingInForce {
 	return settingsInForce(s.program(), DefaultStandalone().program())
 }
 
+// FlagsInForce returns the values of all flags in force, as SettingsInForce.
+func (s *Standalone) FlagsInForce() map[string]string {
+	flags := make(map[string]string)
+	for _, f := range s.SettingsInForce() {
+		if f.Flag != "" {
+			flags[f.Flag] = f.Value
+		}
+	}
+	return flags
+}
+
 func settingsInForce(p, without *program) []SettingInForce {
 	defaults := without.settings()
 	all := p.settings()

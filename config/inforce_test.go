@@ -47,3 +47,19 @@ func TestSettingsInForce(t *testing.T) {
 		}
 	}
 }
+
+// TestFlagsInForce returns what /flagz shows.
+func TestFlagsInForce(t *testing.T) {
+	c, err := ParseStandalone([]string{"--data-dir=d", "--event-ttl=5m", "--controllers=namespace,job", "--etcd-servers=https://192.0.2.1:2379"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := c.FlagsInForce()
+	for name, want := range map[string]string{
+		"data-dir": "d", "event-ttl": "5m", "anonymous-auth": "true", "controllers": "[namespace, job]", "etcd-servers": "['https://192.0.2.1:2379']",
+	} {
+		if flags[name] != want {
+			t.Errorf("--%s is %q, want %q", name, flags[name], want)
+		}
+	}
+}

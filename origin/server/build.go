@@ -79,6 +79,9 @@ func (b *builder) addConfig() error {
 		return chain(handler, c, b.complete)
 	}
 	b.addHealth(c)
+	if b.opts.Flags != nil {
+		c.Flagz = flags(b.opts.Flags)
+	}
 	b.registry = registry.Options{Engine: b.opts.Engine, Progress: b.progress}
 	var err error
 	if b.storage, err = groups.NewStorageFactory(c, b.opts.StoragePrefix); err != nil {
@@ -88,6 +91,11 @@ func (b *builder) addConfig() error {
 	b.generic = c
 	return nil
 }
+
+// flags implements flagz.Reader.
+type flags map[string]string
+
+func (f flags) GetFlagz() map[string]string { return f }
 
 func (b *builder) addAccess() error {
 	id := b.opts.Identity

@@ -53,6 +53,9 @@ type Options struct {
 	StoreHealth func() error
 	// CacheHealth is the check "cache" of /readyz, which kube-apiserver does not have. Default: no check.
 	CacheHealth func() error
+	// Flags are the flags in force, for /flagz, which shows them to those who may read the path.
+	// Default: there is no /flagz.
+	Flags map[string]string
 	// Logger, default: slog.Default().
 	Logger *slog.Logger
 	// Registerer takes the server's own metrics; without one they are not collected.

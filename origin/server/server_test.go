@@ -179,6 +179,27 @@ func TestHealthChecks(t *testing.T) {
 	wants("/metrics/slis", 200, `kubernetes_healthcheck{name="etcd",type="livez"} 1`, `kubernetes_healthchecks_total{name="etcd",status="error",type="readyz"}`)
 }
 
+// TestFlagz shows the flags, and /statusz names the page. Without flags there is none.
+func TestFlagz(t *testing.T) {
+	s := build(t)
+	if status, _, _ := get(t, listen(t, s, Privileged()), "/flagz"); status == http.StatusOK {
+		t.Error("a page without flags")
+	}
+	opts := s.opts
+	opts.Flags = map[string]string{"data-dir": "d"}
+	s, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := listen(t, s, Privileged())
+	if status, _, body := get(t, config, "/flagz"); status != http.StatusOK || !strings.Contains(body, "data-dir") {
+		t.Errorf("/flagz: %d %s", status, body)
+	}
+	if status, _, body := get(t, config, "/statusz"); status != http.StatusOK || !strings.Contains(body, "/flagz") {
+		t.Errorf("/statusz: %d %s", status, body)
+	}
+}
+
 // TestBootstrap: after Start there is what clients rely on.
 func TestBootstrap(t *testing.T) {
 	ctx, _, config := start(t)

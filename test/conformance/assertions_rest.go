@@ -23,7 +23,7 @@ func discoveryAssertions() []Assertion {
 		{ID: "discovery-5", Text: "/version, the service account issuer's keys and configuration are served.", Cases: []string{"discovery//version*", "discovery//openid/*", "discovery//.well-known/*", "discovery/version for nobody in particular"}},
 		{ID: "discovery-6", Text: "/livez, /readyz and /healthz are served to all clients, by kubeweir itself; they reveal no details to unauthenticated clients.", Cases: []string{"discovery/healthz", "discovery/livez", "discovery/readyz", "access/health checks"}, Tests: []string{"proxy/healthz.TestHealth"}},
 		{ID: "discovery-7", Text: "Other non-resource paths are authorized as such: 403 names the path.", Cases: []string{"discovery/api for nobody in particular", "discovery/metrics*", "discovery/statusz*", "discovery/flagz*"}},
-		{ID: "discovery-9", Text: "/statusz and /flagz are forwarded, as text and structured (config.k8s.io).", Cases: []string{"discovery/structured*", "discovery/text*", "discovery/JSON statusz"}},
+		{ID: "discovery-9", Text: "/statusz and /flagz are forwarded, as text and structured (config.k8s.io).", Cases: []string{"discovery/structured*", "discovery/text*", "discovery/JSON statusz", "access/pages"}},
 	}
 }
 

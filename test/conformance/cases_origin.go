@@ -221,6 +221,11 @@ func accessScenarios() []Scenario {
 			read("/readyz?exclude=none").contains("ok"), read("/readyz?verbose").ignoringBody(), // the parts differ
 			read("/metrics/slis").ignoringBody(), read("/metrics/slis").by(alice).status(403),
 		}},
+		{"access/60 pages", []Step{
+			read("/flagz").contains("apiserver flagz").ignoringBody(), read("/statusz").contains("/flagz /healthz").ignoringBody(), // the flags and times differ
+			read("/flagz").by(alice).rejected(403, `cannot get path \"/flagz\"`), read("/statusz").by(anonymous).status(403),
+			read("/flagz").accept(typeJSON).status(406), read("/flagz/x").status(404),
+		}},
 		{"access/64 roles and escalation", []Step{
 			post(roles, role("reader", `[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list"]}]`)),
 			post(roles, role("author", `[{"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles","rolebindings"],"verbs":["create","get","list","update"]},{"apiGroups":[""],"resources":["configmaps"],"verbs":["get"]}]`)),
