@@ -17,7 +17,7 @@ import (
 const (
 	// maxNodes is how many ranges there are in 10.244.0.0/14: each node has one of 256 addresses.
 	maxNodes = 1024
-	// lastAddress is the last one of a range, of which the first one, 0, is not used either.
+	// lastAddress is the last one of a range that a Pod can have. The first one, 0, is the node's.
 	lastAddress = 254
 )
 
@@ -49,16 +49,25 @@ func (a *addresses) hold(pod *corev1.Pod) {
 	}
 }
 
+// addressOf returns an address of the range of a node.
+func addressOf(node, last int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 244 + byte(node>>8), byte(node), byte(last)})
+}
+
+// hostAddress returns the address of a node that its Pods have in their status. It differs from the node's
+// InternalIP, where its kubelet listens, because EndpointSlices cannot contain loopback addresses.
+func hostAddress(node string) string { return addressOf(nodeIndex(node), 0).String() }
+
 // allocate returns an address for a Pod, from the range of its node.
 func (a *addresses) allocate(pod *corev1.Pod) (string, error) {
 	if pod.Spec.HostNetwork {
-		return address, nil
+		return hostAddress(pod.Spec.NodeName), nil
 	}
 	node, h := nodeIndex(pod.Spec.NodeName), holderOf(pod)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for last := 1; last <= lastAddress; last++ {
-		ip := netip.AddrFrom4([4]byte{10, 244 + byte(node>>8), byte(node), byte(last)})
+		ip := addressOf(node, last)
 		a.holders[ip] = slices.DeleteFunc(a.holders[ip], func(other holder) bool { return other == h || a.hasEnded(other) })
 		if len(a.holders[ip]) == 0 {
 			a.holders[ip] = []holder{h}

@@ -46,7 +46,7 @@ const (
 	workers = 8
 	// ownAnnotation marks the nodes that were created here. Other nodes and their Pods are not changed.
 	ownAnnotation = "kubeweir.io/simulated"
-	// address is that of all nodes.
+	// address is the InternalIP of all nodes, where their kubelet listens.
 	address = "127.0.0.1"
 )
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/kubernetes/pkg/apis/core/validation"
 )
 
 // run runs n nodes until stop is called.
@@ -142,6 +143,26 @@ func TestCloseWithoutRun(t *testing.T) {
 	f.Close()
 	if f.processNext(t.Context()) {
 		t.Error("the queue is open")
+	}
+}
+
+// TestHostNetwork checks that a Pod with hostNetwork has its node's address, that it shares with others and
+// that an EndpointSlice can contain.
+func TestHostNetwork(t *testing.T) {
+	a := addresses{holders: make(map[netip.Addr][]holder)}
+	for range 2 {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "fake-node-300", HostNetwork: true}}
+		ip, err := a.allocate(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		markRunning(pod, ip)
+		if s := pod.Status; s.PodIP != "10.245.44.0" || s.HostIP != s.PodIP || s.HostIPs[0].IP != s.PodIP {
+			t.Errorf("%+v", s)
+		}
+		if errs := validation.ValidateEndpointIP(ip, nil); len(errs) > 0 {
+			t.Error(errs)
+		}
 	}
 }
 

@@ -8,11 +8,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// markRunning changes the status of a Pod to that of a running one with an address.
+// markRunning changes the status of a Pod to that of a running one with an address, on a fake node.
 func markRunning(pod *corev1.Pod, ip string) {
 	now, s := metav1.Now(), &pod.Status
 	s.Phase, s.StartTime = corev1.PodRunning, &now
-	s.HostIP, s.HostIPs = address, []corev1.HostIP{{IP: address}}
+	host := hostAddress(pod.Spec.NodeName)
+	s.HostIP, s.HostIPs = host, []corev1.HostIP{{IP: host}}
 	s.PodIP, s.PodIPs = ip, []corev1.PodIP{{IP: ip}}
 	s.InitContainerStatuses = statuses(pod.Spec.InitContainers, true, func(c *corev1.Container) corev1.ContainerState {
 		if podutil.IsRestartableInitContainer(c) {
