@@ -5,6 +5,7 @@ package fakenodes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -42,6 +44,8 @@ const (
 	leaseSeconds = 40
 	// retryPause replaces leasePeriod after an error.
 	retryPause = time.Second
+	// errorLogPeriod is the shortest interval between two log lines for errors of nodes, or of Pods.
+	errorLogPeriod = 10 * time.Second
 	// workers is how many Pods change at a time, and how many nodes.
 	workers = 8
 	// ownAnnotation marks the nodes that were created here. Other nodes and their Pods are not changed.
@@ -49,6 +53,9 @@ const (
 	// address is the InternalIP of all nodes, where their kubelet listens.
 	address = "127.0.0.1"
 )
+
+// errNewNode is the error of a Pod whose node the informer does not have: it may be new.
+var errNewNode = errors.New("the node of the Pod is not known")
 
 // Nodes are the fake nodes. They run once.
 type Nodes struct {
@@ -64,6 +71,7 @@ type Nodes struct {
 	kubelet *kubelet
 	foreign sync.Map // names of nodes that somebody else has created
 	ips     addresses
+	logs    struct{ nodes, pods rate.Sometimes }
 }
 
 // New returns n nodes, at most maxNodes. config must be the configuration of a client that may do
@@ -88,6 +96,7 @@ func newNodes(client kubernetes.Interface, n int, panics *contain.Panics, log *s
 		factory: informers.NewSharedInformerFactory(client, 0),
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
 	}
+	f.logs.nodes.Interval, f.logs.pods.Interval = errorLogPeriod, errorLogPeriod
 	f.ips = addresses{hasEnded: f.hasEnded, holders: make(map[netip.Addr][]holder)}
 	nodes, pods := f.factory.Core().V1().Nodes(), f.factory.Core().V1().Pods()
 	f.nodes, f.pods = nodes.Lister(), pods.Lister()
@@ -146,7 +155,15 @@ func (f *Nodes) maintainAll(ctx context.Context) bool {
 	var group errgroup.Group
 	group.SetLimit(workers)
 	for i := range f.n {
-		group.Go(f.panics.Func("background", func() error { return f.maintain(ctx, prefix+strconv.Itoa(i)) }))
+		name := prefix + strconv.Itoa(i)
+		maintain := f.panics.Func("background", func() error { return f.maintain(ctx, name) })
+		group.Go(func() error {
+			err := maintain()
+			if isFailure(ctx, err) {
+				f.logs.nodes.Do(func() { f.log.Warn("simulating a node failed", "node", name, "error", err) })
+			}
+			return err
+		})
 	}
 	return group.Wait() == nil
 }
@@ -217,6 +234,12 @@ func (f *Nodes) status(node *corev1.Node) *applycorev1.NodeStatusApplyConfigurat
 	return s
 }
 
+// isFailure reports whether an error is worth a log line. It is not at the end of the process, or if an
+// informer has not seen yet what has been changed.
+func isFailure(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && !errors.Is(err, errNewNode) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err)
+}
+
 // processNext simulates the next Pod of the queue. It returns false at the queue's end.
 func (f *Nodes) processNext(ctx context.Context) bool {
 	name, shutdown := f.queue.Get()
@@ -226,6 +249,9 @@ func (f *Nodes) processNext(ctx context.Context) bool {
 	defer f.queue.Done(name)
 	err := f.panics.Func("background", func() error { return f.simulate(ctx, name) })()
 	if err != nil && ctx.Err() == nil {
+		if isFailure(ctx, err) {
+			f.logs.pods.Do(func() { f.log.Warn("simulating a Pod failed", "pod", name, "error", err) })
+		}
 		f.queue.AddRateLimited(name)
 		return true
 	}
@@ -241,7 +267,7 @@ func (f *Nodes) simulate(ctx context.Context, name cache.ObjectName) error {
 	}
 	node, err := f.nodes.Get(pod.Spec.NodeName)
 	if err != nil {
-		return err // it may be new
+		return errNewNode
 	}
 	if !isOwn(node) {
 		return nil

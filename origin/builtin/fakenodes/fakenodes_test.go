@@ -3,6 +3,7 @@ package fakenodes
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -132,6 +134,31 @@ func TestPanic(t *testing.T) {
 	stop, _ := run(t, client, 1)
 	defer stop()
 	eventually(t, "the Pod is not running", func() bool { return pod().Status.Phase == corev1.PodRunning })
+}
+
+// TestErrorsAreLogged checks that errors of nodes and of Pods are logged, but not each of them.
+func TestErrorsAreLogged(t *testing.T) {
+	client, failures := fake.NewClientset(), 0
+	client.PrependReactor("update", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		failures++
+		return failures <= 3, nil, apierrors.NewInternalError(errors.New("full disk"))
+	})
+	leases := make(chan bool, 100)
+	client.PrependReactor("patch", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		leases <- true
+		return true, nil, errors.New("no lease")
+	})
+	pod := podOn(t, client, "broken", "fake-node-0")
+	stop, log := run(t, client, 2)
+	eventually(t, "the Pod is not running", func() bool { return pod().Status.Phase == corev1.PodRunning })
+	<-leases
+	<-leases
+	stop()
+	for _, want := range []string{"pod=default/broken error=\"Internal error occurred: full disk\"", "error=\"no lease\""} {
+		if n := strings.Count(log.String(), want); n != 1 {
+			t.Errorf("%s: logged %d times:\n%s", want, n, log)
+		}
+	}
 }
 
 // TestCloseWithoutRun checks that Close ends the queue of nodes that have not run.
