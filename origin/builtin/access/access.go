@@ -28,10 +28,13 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
+	certificatesinformers "k8s.io/client-go/informers/certificates/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
+	"k8s.io/kubernetes/pkg/features"
 	kubeauthenticator "k8s.io/kubernetes/pkg/kubeapiserver/authenticator"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 	"k8s.io/kubernetes/plugin/pkg/auth/authenticator/token/bootstrap"
@@ -123,8 +126,8 @@ type Access struct {
 	PublicKeys serviceaccount.PublicKeysGetter
 }
 
-// New builds an Access. It starts no goroutines; the authorizer permits only
-// system:masters until the informers have synced.
+// New builds an Access. The authorizer permits only system:masters until the informers have synced. With
+// Nodes, a goroutine of Kubernetes waits for that, too, and never ends if they do not sync.
 func New(ctx context.Context, cfg Config) (*Access, error) {
 	a := &Access{Audiences: cfg.Audiences}
 	if len(a.Audiences) == 0 {
@@ -272,11 +275,16 @@ func (a *Access) addAuthorizer(f informers.SharedInformerFactory, nodes bool) er
 }
 
 // newNodeAuthorizer returns an authorizer for kubelets. Its graph of what the pods of each node use
-// is filled by the informers.
+// is filled by the informers, as in pkg/kubeapiserver/authorizer.
 func newNodeAuthorizer(f informers.SharedInformerFactory) *node.NodeAuthorizer {
+	var requests certificatesinformers.PodCertificateRequestInformer
+	if utilfeature.DefaultFeatureGate.Enabled(features.PodCertificateRequest) {
+		requests = f.Certificates().V1().PodCertificateRequests()
+	}
+	node.RegisterMetrics()
 	graph := node.NewGraph()
 	node.AddGraphEventHandlers(graph,
 		f.Core().V1().Nodes(), f.Core().V1().Pods(), f.Core().V1().PersistentVolumes(), f.Storage().V1().VolumeAttachments(),
-		f.Resource().V1().ResourceSlices(), f.Certificates().V1().PodCertificateRequests())
+		f.Resource().V1().ResourceSlices(), requests)
 	return node.NewAuthorizer(graph, nodeidentifier.NewDefaultNodeIdentifier(), bootstrappolicy.NodeRules())
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,10 +26,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/kubeweir/kubeweir/origin/pki"
@@ -385,6 +389,19 @@ func TestAuthorization(t *testing.T) {
 	}
 	if decision, _, _ := f.Authorizer.Authorize(t.Context(), attrs(as("jane"), "get", "", "pods", "any")); decision != authorizer.DecisionNoOpinion {
 		t.Errorf("after the binding was deleted: %v", decision)
+	}
+}
+
+// TestNodeInformers checks that the Node authorizer does not wait for a resource that the server does not serve.
+func TestNodeInformers(t *testing.T) {
+	for _, served := range []bool{true, false} {
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.PodCertificateRequest, served)
+		f := newFixture(t, func(c *Config) { c.Nodes = true })
+		f.start(t)
+		synced := f.factory.WaitForCacheSync(t.Context().Done())
+		if _, found := synced[reflect.TypeFor[*certificatesv1.PodCertificateRequest]()]; found != served {
+			t.Errorf("served %v, informers of %v", served, synced)
+		}
 	}
 }
 
