@@ -292,6 +292,7 @@ func tokenScenario(ctx context.Context, f *flagged) {
 // address, which the API does not permit there.
 func endpointScenario(ctx context.Context, f *flagged) {
 	var service *corev1.Service
+	//lint:ignore SA1019 kube-apiserver writes them.
 	var endpoints *corev1.Endpoints
 	var slice *discoveryv1.EndpointSlice
 	f.must(testbed.Poll(ctx, time.Minute, func() (err error) {
