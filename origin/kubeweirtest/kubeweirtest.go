@@ -5,7 +5,8 @@
 //		...
 //	}
 //
-// It runs the program kubeweir, which the environment variable KUBEWEIR_BIN names or which is on PATH.
+// It runs the program kubeweir, whose absolute path the environment variable KUBEWEIR_BIN has or which
+// is on PATH.
 // Package origin/origintest runs the same server inside the test's process, but needs kubeweir's
 // replacements of k8s.io modules in go.mod; this package only needs client-go.
 //
@@ -27,10 +28,12 @@ package kubeweirtest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,7 +58,9 @@ const (
 
 // Start starts a server that ends with the test, and returns the administrator's configuration. args
 // are flags of `kubeweir standalone`, for example "--controllers=namespace,garbagecollector". The
-// objects are in memory. The test fails if the server ends before it. If the test fails, it logs the end
+// objects are in memory, and keys in a folder of the server's own: --data-dir is an error. The admission
+// plugin ServiceAccount is disabled, so that Pods can be created in namespaces without service accounts;
+// "--enable-admission-plugins=ServiceAccount" enables it. The test fails if the server ends before it. If the test fails, it logs the end
 // of the server's log.
 func Start(t testing.TB, args ...string) *rest.Config {
 	t.Helper()
@@ -96,14 +101,21 @@ func Launch(args ...string) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(valuesOf("data-dir", args)) > 0 {
+		return nil, errors.New("kubeweirtest: --data-dir cannot be set: each server has a folder of its own, which Stop deletes")
+	}
 	s := &Server{done: make(chan struct{})}
 	if s.dir, err = os.MkdirTemp("", "kubeweirtest-"); err != nil {
 		return nil, fmt.Errorf("kubeweirtest: %w", err)
 	}
-	s.cmd = exec.Command(program, append([]string{
+	flags := []string{
 		"standalone", "--in-memory", "--exit-with-parent", "--data-dir=" + s.dir, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--test-api",
-		"--log-level=error", "--shutdown-drain=0s", "--disable-admission-plugins=ServiceAccount",
-	}, args...)...)
+		"--log-level=error", "--shutdown-drain=0s",
+	}
+	if !slices.Contains(valuesOf("enable-admission-plugins", args), "ServiceAccount") {
+		flags = append(flags, "--disable-admission-plugins=ServiceAccount")
+	}
+	s.cmd = exec.Command(program, append(flags, args...)...)
 	stderr, err := s.cmd.StderrPipe()
 	if err == nil {
 		err = s.cmd.Start()
@@ -121,9 +133,30 @@ func Launch(args ...string) (_ *Server, err error) {
 	return s, nil
 }
 
+// valuesOf returns the values of a flag, which commas separate.
+func valuesOf(flag string, args []string) []string {
+	var values []string
+	for i, arg := range args {
+		name, value, found := strings.Cut(arg, "=")
+		if name != "--"+flag {
+			continue
+		}
+		if !found && i+1 < len(args) {
+			value = args[i+1]
+		}
+		for item := range strings.SplitSeq(value, ",") {
+			values = append(values, strings.TrimSpace(item))
+		}
+	}
+	return values
+}
+
 // find returns the path of the program.
 func find() (string, error) {
 	if path := os.Getenv(programVariable); path != "" {
+		if !filepath.IsAbs(path) {
+			return "", fmt.Errorf("kubeweirtest: %s=%s must be an absolute path, because go test runs the tests of each package in the package's folder", programVariable, path)
+		}
 		return path, nil
 	}
 	path, err := exec.LookPath("kubeweir")
