@@ -8,14 +8,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 )
 
 // ErrNoKubectl is returned by FillAssets if the folder has no kubectl.
 var ErrNoKubectl = errors.New("no kubectl found: envtest needs it only for tests that call kubectl; install it, or build bin/kubectl with make kubectl, and repeat the command")
 
 // FillAssets links kube-apiserver and etcd in dir to program, and adds the kubectl beside program or on
-// PATH. It replaces links and its own copies only. On ErrNoKubectl, everything but kubectl is in place.
+// PATH. It replaces links and its own copies only. A program of go run, which does not last, is an error. On ErrNoKubectl, everything but kubectl is in place.
 func FillAssets(dir, program string) error {
+	if isOfGoRun(program) {
+		return errors.New("the program of go run does not last; build the program first: go build -tags http2legacy ./cmd/kubeweir")
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -29,6 +34,15 @@ func FillAssets(dir, program string) error {
 		return err
 	}
 	return linkOrCopy(filepath.Join(dir, "kubectl"+suffix()), kubectl)
+}
+
+// isOfGoRun reports whether a program is in a temporary folder of go run, as in go-build123/b001/exe, or in
+// Go's build cache.
+func isOfGoRun(program string) bool {
+	return slices.ContainsFunc(strings.Split(filepath.ToSlash(filepath.Dir(program)), "/"), func(folder string) bool {
+		rest, found := strings.CutPrefix(folder, "go-build")
+		return found && strings.Trim(rest, "0123456789") == ""
+	})
 }
 
 func suffix() string {

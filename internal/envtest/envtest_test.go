@@ -212,6 +212,24 @@ func TestFillAssets(t *testing.T) {
 	}
 }
 
+func TestFillAssetsOfGoRun(t *testing.T) {
+	for program, want := range map[string]bool{
+		"/tmp/go-build123/b001/exe/kubeweir": true, "/home/me/.cache/go-build/0a/0a1-d/kubeweir": true,
+		"/src/go-builder/kubeweir": false, "/src/kubeweir/bin/go-build1": false,
+	} {
+		if got := isOfGoRun(program); got != want {
+			t.Errorf("%s: %v", program, got)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "assets")
+	if err := FillAssets(dir, "/tmp/go-build123/b001/exe/kubeweir"); err == nil || !strings.Contains(err.Error(), "build the program first: go build") {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(dir); err == nil {
+		t.Error("the folder was made")
+	}
+}
+
 var update = flag.Bool("update", false, "write docs/envtest.md")
 
 // TestFlagsAreDocumented compares the flags in docs/envtest.md with flags.txt.
