@@ -15,8 +15,12 @@ import (
 	"time"
 )
 
-// notice is the log of every container.
-const notice = "This Pod is simulated by kubeweir (--fake-nodes): it has no containers, and no logs.\n"
+const (
+	// notice is the log of every container.
+	notice = "This Pod is simulated by kubeweir (--fake-nodes): it has no containers, and no logs.\n"
+	// notPossible is the response to other requests.
+	notPossible = "This Pod has no containers, because it is simulated: exec, attach and port-forward are not possible.\n"
+)
 
 // kubelet is the API of all nodes' kubelets. It says that there is nothing, so anybody may ask it.
 type kubelet struct {
@@ -39,7 +43,7 @@ func newKubelet() (*kubelet, error) {
 		w.Header().Set("Content-Type", "text/plain")
 		_, _ = io.WriteString(w, notice)
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, notice, http.StatusNotImplemented) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, notPossible, http.StatusNotImplemented) })
 	k := &kubelet{
 		listener: listener, done: make(chan struct{}),
 		server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)},
