@@ -35,7 +35,7 @@ func TestDecisionsOfAnEarlierProcess(t *testing.T) {
 	}{
 		{name: "none"},
 		{name: "good", saved: record{At: now.Add(-time.Minute)}, used: true},
-		{name: "too old", saved: record{At: now.Add(-2 * time.Hour)}, log: "it is 2h0m0s old"},
+		{name: "too old", saved: record{At: now.Add(-2 * time.Hour)}, log: "it is 2h"},
 		{name: "of the future", saved: record{At: now.Add(time.Hour)}, log: "the clock was set back", doubt: true},
 		{name: "of another API server", saved: record{Server: "https://127.0.0.9:6443", At: now.Add(-time.Minute)}, log: "it is of another API server", doubt: true},
 		{name: "damaged", saved: "nonsense", log: "cannot unmarshal"},
