@@ -37,7 +37,7 @@ func (a *standalone) open(ctx context.Context, c *config.Standalone, o Standalon
 	if err := a.openStore(ctx, c, o, registerer); err != nil {
 		return err
 	}
-	advertised, err := advertise(c, a.listener.Addr(), o.KubeAPIServer.NoEndpoints)
+	advertised, err := advertise(c, a.listener.Addr())
 	if err != nil {
 		return err
 	}
@@ -115,9 +115,8 @@ func (a *standalone) openMaterial(c *config.Standalone, o StandaloneOptions, add
 	return err
 }
 
-// advertise is the address at which others reach the listener. The API permits no loopback and
-// link-local addresses in the endpoints of the Service kubernetes.
-func advertise(c *config.Standalone, bound net.Addr, noEndpoints bool) (netip.AddrPort, error) {
+// advertise is the address at which others reach the listener.
+func advertise(c *config.Standalone, bound net.Addr) (netip.AddrPort, error) {
 	tcp, ok := bound.(*net.TCPAddr)
 	if !ok {
 		return netip.AddrPort{}, fmt.Errorf("--listen: %s is no TCP address", bound)
@@ -125,9 +124,6 @@ func advertise(c *config.Standalone, bound net.Addr, noEndpoints bool) (netip.Ad
 	port := uint16(tcp.Port)
 	if c.AdvertiseAddress != "" {
 		ip, err := netip.ParseAddr(c.AdvertiseAddress)
-		if err == nil && !noEndpoints && (ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast()) {
-			err = fmt.Errorf("--advertise-address: the endpoints of the Service kubernetes may not have %s: it is a loopback, link-local or multicast address", ip)
-		}
 		return netip.AddrPortFrom(ip, port), err
 	}
 	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
@@ -138,6 +134,11 @@ func advertise(c *config.Standalone, bound net.Addr, noEndpoints bool) (netip.Ad
 		}
 	}
 	return netip.AddrPortFrom(ip.Unmap(), port), nil
+}
+
+// permitsEndpoints reports whether the API permits ip in the endpoints of the Service kubernetes.
+func permitsEndpoints(ip netip.Addr) bool {
+	return !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast()
 }
 
 // build makes the origin's server.
@@ -190,7 +191,7 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 			AlwaysAllow:              c.Authorization.Mode == config.AuthorizeAlways,
 			AuthorizeNodes:           c.Authorization.Mode == config.AuthorizeNodes,
 		},
-		AdvertiseAddress: advertised, NoEndpoints: o.KubeAPIServer.NoEndpoints, SharedStore: len(c.Etcd.Servers) > 0,
+		AdvertiseAddress: advertised, NoEndpoints: o.KubeAPIServer.NoEndpoints || c.AdvertiseAddress != "" && !permitsEndpoints(advertised.Addr()), SharedStore: len(c.Etcd.Servers) > 0,
 		ServiceCIDRs: services, Resources: resources,
 		NodePorts:     server.PortRange{Base: from, Size: to - from + 1},
 		StoragePrefix: c.Etcd.Prefix, EventTTL: c.EventTTL,
