@@ -43,8 +43,8 @@ func (a *allocators) await() {
 	})
 }
 
-// knowRange tells whether there is a range of each family: without one, the allocator for dry runs
-// is one of no family.
+// knowRange reports whether each family has a range. The allocator for dry runs is one of no family
+// until then.
 func (a *allocators) knowRange() bool {
 	return !slices.ContainsFunc(a.families, func(f ipallocator.Interface) bool { return f.DryRun().IPFamily() == "" })
 }
