@@ -84,9 +84,9 @@ func listed() []conformance.Resource {
 	return out
 }
 
-func gateway(ctx context.Context, t *testing.T, name string, o *conformance.Oracle) *column {
+func gateway(ctx context.Context, t *testing.T, name string, o *conformance.Oracle, args ...string) *column {
 	t.Helper()
-	g, err := realkube.StartGateway(ctx, o.Cluster)
+	g, err := realkube.StartGateway(ctx, o.Cluster, args...)
 	must(t, err)
 	t.Cleanup(func() {
 		if g.Panicked() || t.Failed() {
@@ -128,7 +128,11 @@ func newColumn(t *testing.T, name string, o *conformance.Oracle, target *conform
 	return &column{name: name, env: o.Env, oracle: oracle, target: target, metrics: metrics}
 }
 
-func end(log string) string { return log[max(0, len(log)-6000):] }
+// end returns the last lines of a log, without those of requests that the tables expect.
+func end(log string) string {
+	lines := slices.DeleteFunc(strings.Split(log, "\n"), func(line string) bool { return strings.Contains(line, "reason=representation") })
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -196,7 +200,8 @@ func resumes(ctx context.Context, t *testing.T, o *conformance.Oracle, like *col
 	byLabel := since
 	byLabel.path = func(r resource, changed int64) string { return since.path(r, changed) + "&labelSelector=changed" }
 	byLabel.events = func(r resource) []string { return []string{"ADDED", "ADDED"} }
-	c := gateway(ctx, t, like.name, o)
+	// The log at level debug has the reason why a watch is forwarded.
+	c := gateway(ctx, t, like.name, o, "--log-level=debug")
 	c.changed, c.some = like.changed, like.some
 	must(t, conformance.Warm(ctx, c.env, c.target, listed()))
 	before := c.count(ctx, t, tally{})
