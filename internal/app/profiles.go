@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,7 +17,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/app/savedprofiles"
 	"github.com/kubeweir/kubeweir/internal/clusterprofile"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 )
@@ -30,7 +33,7 @@ type profiles struct {
 	list     []clusterprofile.Profile // the last ones; guarded by source.mu, as is listed
 	listed   bool                     // list was read from the hub
 	taken    atomic.Bool              // the clusters of list are served
-	saved    *profileStore            // nil without a state directory
+	saved    *savedprofiles.Store     // nil without a state directory
 	first    chan struct{}            // closed when a list of the hub was tried
 }
 
@@ -157,14 +160,19 @@ func (s *clusterSet) wanted(c *config.Gateway) ([]wanted, error) {
 
 // followProfiles serves the clusters of the hub's ClusterProfiles until background ends. It waits
 // briefly for the first list.
-func (s *Server) followProfiles(ctx, background context.Context) (err error) {
+func (s *Server) followProfiles(ctx, background context.Context) error {
 	p := s.several.profiles
 	of := strings.Join([]string{p.hub, p.config.ClusterProfiles.Namespace, p.config.ClusterProfiles.LabelSelector}, " ")
-	if p.saved, err = openProfileStore(&p.config.State, of, s.log); err != nil {
+	dir, err := openSavedProfiles(&p.config.State, s.log)
+	if err != nil {
 		return err
 	}
-	if p.saved != nil {
-		s.panics.Keep(&s.background, "background", func() { p.saved.run(background) })
+	if dir != nil {
+		p.saved = savedprofiles.New(dir, of, p.config.State.MaxAge, s.log)
+		s.panics.Keep(&s.background, "background", func() {
+			defer closeState(dir, s.log)
+			p.saved.Run(background)
+		})
 	}
 	s.panics.Keep(&s.background, "background", func() { p.follower.Run(background, s.takeProfiles) })
 	select {
@@ -184,7 +192,7 @@ func (s *Server) takeProfiles(ctx context.Context, list []clusterprofile.Profile
 	p.list, p.listed = list, true
 	p.rejected.WithLabelValues(rejectedMax).Set(float64(p.follower.Left()))
 	if s.reconcileProfiles(ctx) {
-		p.saved.save(list)
+		p.saved.Save(list)
 	}
 	select {
 	case <-p.first:
@@ -209,4 +217,42 @@ func (s *Server) reconcileProfiles(ctx context.Context) bool {
 	}
 	s.several.profiles.taken.Store(true)
 	return true
+}
+
+// restoreProfiles serves the clusters of the saved profiles, unless those of the hub are known.
+func (s *Server) restoreProfiles(ctx context.Context) {
+	p := s.several.profiles
+	if p.saved == nil || p.taken.Load() {
+		return
+	}
+	list := p.saved.Load()
+	s.source.mu.Lock()
+	defer s.source.mu.Unlock()
+	if list == nil || p.listed {
+		return
+	}
+	p.list = list
+	s.log.Warn("hub of the ClusterProfiles unreachable, serving the clusters of the saved ClusterProfiles until it responds", "profiles", len(list))
+	s.reconcileProfiles(ctx)
+}
+
+// profilesFolder, in the state directory, has a name that no cluster can have.
+const profilesFolder = "_clusterprofiles"
+
+// openSavedProfiles opens the directory of the saved profiles; nil without a state directory.
+func openSavedProfiles(s *config.State, log *slog.Logger) (*state.Dir, error) {
+	if s.Dir == "" {
+		return nil, nil
+	}
+	key, err := stateKey(s.KeyFile, log)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := state.Open(state.Options{
+		Dir: filepath.Join(s.Dir, profilesFolder), Key: key, MaxBytes: int64(s.MaxBytes), BytesPerSecond: int64(s.WriteRate), Logger: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--state-dir: %w", err)
+	}
+	return dir, nil
 }
