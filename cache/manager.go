@@ -340,10 +340,17 @@ func (m *Manager) discardOtherHistory(broke time.Time) {
 		return
 	}
 	m.panics.Go(&m.work, "background", func() { // the caller is a reflector, which may be one of those
-		for _, e := range m.stop(store.ErrRewound, func(e *entry) bool { return e.feed.HeldBefore(broke) }) {
-			_, _ = m.find(e.feed.Resource, e.feed.Encoding)
-		}
+		m.rewind(func(e *entry) bool { return e.feed.HeldBefore(broke) })
 	})
+}
+
+// Rewind ends all watches with 410, as after a restore of the cluster, and fills the collections again.
+func (m *Manager) Rewind() { m.rewind(func(*entry) bool { return true }) }
+
+func (m *Manager) rewind(which func(*entry) bool) {
+	for _, e := range m.stop(store.ErrRewound, which) {
+		_, _ = m.find(e.feed.Resource, e.feed.Encoding)
+	}
 }
 
 // tidy is the janitor. It stops idle collections and makes the others drop what they do not need,

@@ -46,7 +46,7 @@ KUBECONFIG to export. On SIGTERM it drains and exits.`,
 	}
 	c.Flags().AddFlagSet(flags.Set())
 	c.Flags().BoolVar(&o.ObjectsInMemory, "in-memory", false, "keep the objects in memory, and only keys, certificates and the kubeconfig in --data-dir")
-	c.Flags().BoolVar(&o.TestAPI, "test-api", false, "serve snapshots of all objects, and faults on request, on the admin listener")
+	c.Flags().BoolVar(&o.TestAPI, "test-api", false, "serve snapshots of all objects, resets, faults on request and a clock, on the admin listener")
 	c.Flags().BoolVar(&exitWithParent, "exit-with-parent", false, "end when the process that started this one ends, not on Windows")
 	for _, name := range []string{"in-memory", "test-api", "exit-with-parent"} {
 		_ = c.Flags().SetAnnotation(name, config.SectionAnnotation, []string{"For tests"}) // the flag exists

@@ -66,6 +66,7 @@ type standalone struct {
 	accounts    *accounts.Controller                   // nil if Pods need no service account, or it is excluded
 	controllers map[string]func(context.Context) error // and nodes that run in this process, by name
 	testAPI     *testapi.API                           // nil without one
+	clock       *testapi.Clock                         // of the store, for testAPI; nil with etcd
 	fake        *fakenodes.Nodes                       // nil if there are none
 	listener    net.Listener
 	cache       *healthz.Health // of the cluster that the server is
@@ -120,6 +121,9 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	s.served = cluster
 	if err := cluster.buildStandalone(c, &o, origin, s.audit); err != nil {
 		return nil, err
+	}
+	if o.TestAPI {
+		origin.testAPI.Rewind = cluster.manager.Rewind
 	}
 	if err := s.addEdge(origin.withFaults(cluster.handler), cluster.health, origin.edgeOptions(c, &o, s.registry), &c.TLS); err != nil {
 		return nil, err
@@ -255,7 +259,7 @@ func (a *standalone) addTestAPI(c *config.Standalone) error {
 	if !admin.Loopback(c.AdminListen) {
 		return errors.New("--test-api: anybody who reaches the admin listener could delete all objects; set --admin-listen to a loopback address")
 	}
-	a.testAPI = &testapi.API{Snapshots: testapi.NewSnapshots(a.engine, c.Etcd.Prefix, c.EventTTL), Faults: testapi.NewFaults()}
+	a.testAPI = &testapi.API{Snapshots: testapi.NewSnapshots(a.engine, c.Etcd.Prefix, c.EventTTL), Faults: testapi.NewFaults(), Clock: a.clock}
 	return nil
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/server"
 	"github.com/kubeweir/kubeweir/origin/storage/embedded"
 	"github.com/kubeweir/kubeweir/origin/storage/etcd"
+	"github.com/kubeweir/kubeweir/origin/testapi"
 )
 
 // open opens the store, makes the key material, listens and builds the origin.
@@ -70,6 +71,10 @@ func (a *standalone) openStore(ctx context.Context, c *config.Standalone, o Stan
 	options := embedded.Options{Dir: filepath.Join(c.DataDir, storeFolder), Logger: o.Logger, Registerer: registerer}
 	if o.NoDataDir || o.ObjectsInMemory {
 		options.Dir, options.FS = storeFolder, vfs.NewMem()
+	}
+	if o.TestAPI {
+		a.clock = testapi.NewClock()
+		options.Clock = a.clock
 	}
 	if !o.NoDataDir {
 		err = os.MkdirAll(c.DataDir, 0o700)

@@ -76,7 +76,7 @@ var watchEndEntries = [watchEnds]Entry{
 		Client: expiredEvent, Do: "Check the client and its link; raise the limits of the history. kubeweir_cache_watchers_lagging is an early warning.",
 	},
 	WatchRewound: {
-		Label: "rewound", When: "The upstream's versions went back: it was restored from a backup, or is another cluster.",
+		Label: "rewound", When: "The upstream's versions went back: it was restored from a backup, or is another cluster. In tests, also a reset of the test API.",
 		Client: expiredEvent, Do: "Nothing, if a restore was intended.",
 	},
 	WatchDiffers: {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,9 @@ const (
 	maxCount  = 1_000_000
 	maxDelay  = time.Minute
 )
+
+// verbs are the verbs of resource requests.
+var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
 // Fault is injected into the next Count requests that match all set fields.
 type Fault struct {
@@ -49,6 +53,8 @@ func (f *Fault) check() error {
 		f.Message = "injected by a test"
 	}
 	switch {
+	case f.Verb != "" && !slices.Contains(verbs, f.Verb):
+		return fmt.Errorf("verb must be one of %s, not %q", strings.Join(verbs, ", "), f.Verb)
 	case f.Code == 0 && f.Delay.Duration == 0:
 		return errors.New("set code, delay or both")
 	case f.Code != 0 && (f.Code < 400 || f.Code > 599):

@@ -105,6 +105,15 @@ func (s *Snapshots) Restore(ctx context.Context, name string) error {
 	return errBusy
 }
 
+// Forget forgets all earlier versions, so that lists and watches from them get 410.
+func (s *Snapshots) Forget(ctx context.Context) error {
+	revision, err := s.engine.CurrentRevision(ctx)
+	if err != nil {
+		return err
+	}
+	return s.engine.Compact(ctx, revision)
+}
+
 // restore makes one pass. It reports whether somebody else changed an object meanwhile.
 func (s *Snapshots) restore(ctx context.Context, saved map[string][]byte) (conflicts bool, err error) {
 	kvs, err := s.read(ctx)

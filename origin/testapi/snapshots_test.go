@@ -18,7 +18,7 @@ func TestResetWithoutClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer engine.Close()
-	a := &API{Faults: NewFaults(), Snapshots: NewSnapshots(engine, "/registry", time.Hour)}
+	a := &API{Faults: NewFaults(), Snapshots: NewSnapshots(engine, "/registry", time.Hour), Rewind: func() {}}
 	if err := a.Snapshots.Save(t.Context(), Initial); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
@@ -150,6 +151,98 @@ func TestResetAndSnapshots(t *testing.T) {
 	}
 }
 
+// TestResetEndsWatches checks that clients which were there before a reset list again.
+func TestResetEndsWatches(t *testing.T) {
+	a := startTestAPI(t)
+	ctx := t.Context()
+	before := a.create(t, "object")
+	cfg, err := a.server.AdminConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inJSON := rest.CopyConfig(cfg)
+	inJSON.ContentType = "application/json"
+	var watches []watch.Interface
+	for _, client := range []kubernetes.Interface{a.client, kubernetes.NewForConfigOrDie(inJSON)} {
+		for _, opts := range []metav1.ListOptions{{ResourceVersion: before.ResourceVersion}, {ResourceVersion: before.ResourceVersion, FieldSelector: "metadata.name=object"}} {
+			w, err := client.CoreV1().ConfigMaps("default").Watch(ctx, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop()
+			watches = append(watches, w)
+		}
+	}
+	a.must(t, "POST", "reset", "")
+	for i, w := range watches {
+		last := watch.Event{}
+		for event := range w.ResultChan() {
+			last = event
+		}
+		if err := apierrors.FromObject(last.Object); last.Type != watch.Error || !apierrors.IsResourceExpired(err) {
+			t.Errorf("watch %d ended with %v", i, last)
+		}
+	}
+	maps := a.client.CoreV1().ConfigMaps("default")
+	w, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: before.ResourceVersion})
+	if err == nil {
+		event := <-w.ResultChan()
+		w.Stop()
+		err = apierrors.FromObject(event.Object)
+	}
+	if !apierrors.IsResourceExpired(err) {
+		t.Errorf("a watch from before the reset: %v", err)
+	}
+	if _, err := maps.List(ctx, metav1.ListOptions{ResourceVersion: before.ResourceVersion, ResourceVersionMatch: "Exact"}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("a list from before the reset: %v", err)
+	}
+	list, err := maps.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil || len(list.Items) != 0 {
+		t.Errorf("%v, %v", list.Items, err)
+	}
+	again, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Stop()
+	a.create(t, "object")
+	if event := <-again.ResultChan(); event.Type != watch.Added {
+		t.Errorf("%v", event)
+	}
+}
+
+// TestClock checks that an Event expires when the clock is advanced, and that others stay.
+func TestClock(t *testing.T) {
+	a := startTestAPI(t)
+	ctx, events := t.Context(), a.client.CoreV1().Events("default")
+	object := a.create(t, "object")
+	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "event"}, InvolvedObject: corev1.ObjectReference{Namespace: "default"}}
+	if _, err := events.Create(ctx, event, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.must(t, "POST", "clock", `{"advance":"59m"}`)
+	if _, err := events.Get(ctx, "event", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	a.must(t, "POST", "clock", `{"advance":"2m"}`)
+	if err := testbed.Poll(ctx, time.Minute, func() error {
+		if _, err := events.Get(ctx, "event", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the Event does not expire: %w", err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.client.CoreV1().ConfigMaps("default").Get(ctx, object.Name, metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	for _, body := range []string{"", "{}", `{"advance":"-1h"}`, `{"advance":"soon"}`, `{"advance":"1h"}{}`} {
+		if status, text := a.request(t, "POST", "clock", body); status != http.StatusBadRequest || !strings.Contains(text, "the clock was not advanced") {
+			t.Errorf("%s: %d %s", body, status, text)
+		}
+	}
+}
+
 func TestFaults(t *testing.T) {
 	a := startTestAPI(t)
 	ctx, maps := t.Context(), a.client.CoreV1().ConfigMaps("default")
@@ -164,6 +257,9 @@ func TestFaults(t *testing.T) {
 	began := time.Now()
 	if _, err := maps.List(ctx, metav1.ListOptions{ResourceVersion: "0"}); err != nil || time.Since(began) < time.Second {
 		t.Errorf("a delayed list: %v after %v", err, time.Since(began))
+	}
+	if status, text := a.request(t, "POST", "faults", `{"verb":"read","code":409}`); status != http.StatusBadRequest || !strings.Contains(text, `verb must be one of get, list`) {
+		t.Errorf("%d %s", status, text)
 	}
 	if status, text := a.request(t, "POST", "faults", `{"verb":"list","codes":1}`); status != http.StatusBadRequest || !strings.Contains(text, `unknown field "codes"`) {
 		t.Errorf("%d %s", status, text)
