@@ -20,6 +20,9 @@ type KubeAPIServer struct {
 	PublishClientCAFile bool
 	// NoEndpoints leaves the endpoints of the Service kubernetes to others.
 	NoEndpoints bool
+	// HistoryAge is how long earlier versions can be read; below 0, they are not compacted. Default: 5
+	// minutes.
+	HistoryAge time.Duration
 	// RequestHeader describes front proxies. Its lists of headers have no defaults. Default: no proxies.
 	RequestHeader RequestHeader
 	// ProxyClientCertFile and ProxyClientKeyFile authenticate the server to aggregated API servers.

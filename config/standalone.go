@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/internal/kubenames"
 )
 
 // Standalone configures `kubeweir standalone`. ParseStandalone returns only valid configurations.
@@ -238,18 +239,42 @@ func ParsePortRange(text string) (from, to int, err error) {
 	return from, to, nil
 }
 
+const (
+	namesOfPlugins     = "--enable-admission-plugins in kube-apiserver --help"
+	namesOfControllers = "--controllers in kube-controller-manager --help"
+)
+
 func (s *Standalone) checkNames(o *origins) {
 	for _, list := range []struct {
 		path   string
-		names  []string
+		values []string
+		what   string
+		known  []string
+		names  string // where they are listed
 		advice string
 	}{
-		{"admission.enablePlugins", s.Admission.EnablePlugins, "name plugins, for instance LimitRanger"},
-		{"admission.disablePlugins", s.Admission.DisablePlugins, "name plugins, for instance LimitRanger"},
-		{"controllers", s.Controllers, "name controllers, for instance namespace"},
+		{"admission.enablePlugins", s.Admission.EnablePlugins, "admission plugin", kubenames.AdmissionPlugins(), namesOfPlugins, "name plugins, for instance LimitRanger"},
+		{"admission.disablePlugins", s.Admission.DisablePlugins, "admission plugin", kubenames.AdmissionPlugins(), namesOfPlugins, "name plugins, for instance LimitRanger"},
+		{"controllers", s.Controllers, "controller", append(kubenames.Controllers(), "*"), namesOfControllers, "name controllers, for instance namespace"},
 	} {
-		if i := slices.Index(list.names, ""); i >= 0 {
-			o.report(listPath(o, list.path, i), "must not be empty; %s", list.advice)
+		for i, name := range list.values {
+			if list.path == "controllers" {
+				name = strings.TrimPrefix(name, "-")
+			}
+			switch similar := Nearest(name, list.known); {
+			case name == "":
+				o.report(listPath(o, list.path, i), "must not be empty; %s", list.advice)
+			case slices.Contains(list.known, name):
+			case similar != "":
+				o.report(listPath(o, list.path, i), "must name %ss, and there is no %q; did you mean %q?", list.what, short(name), similar)
+			default:
+				o.report(listPath(o, list.path, i), "must name %ss, and there is no %q; see %s", list.what, short(name), list.names)
+			}
+		}
+	}
+	for i, name := range s.Admission.DisablePlugins {
+		if slices.Contains(s.Admission.EnablePlugins, name) {
+			o.report(listPath(o, "admission.disablePlugins", i), "must not name %s, which %s enables", name, o.name("admission.enablePlugins"))
 		}
 	}
 }

@@ -42,11 +42,15 @@ func TestStandaloneBadFlags(t *testing.T) {
 		"--service-account-issuer=":                         "--service-account-issuer must not be empty; give a URL such as https://kubernetes.default.svc",
 		"--authorization-mode=AlwaysAllow":                  "--authorization-mode AlwaysAllow would allow everything to everybody; set --anonymous-auth to false",
 		"--service-node-port-range=1":                       "--service-node-port-range must be a range of ports such as 30000-32767, not \"1\"",
-		"--enable-admission-plugins=":                       "--enable-admission-plugins must not be empty; name plugins, for instance LimitRanger",
-		"start":                                             "unexpected argument \"start\"; settings are given as flags, see kubeweir standalone --help",
-		"--tls-private-key-file=testdata/files/ca":          "--tls-private-key-file cannot be used: testdata/files/ca does not exist",
+		"--enable-admission-plugins=AlwaysDeni":             `--enable-admission-plugins must name admission plugins, and there is no "AlwaysDeni"; did you mean "AlwaysDeny"?`,
+		"--disable-admission-plugins=Priority --enable-admission-plugins=Priority": "--disable-admission-plugins must not name Priority, which --enable-admission-plugins enables",
+		"--controllers=everything":                 `--controllers must name controllers, and there is no "everything"; see --controllers in kube-controller-manager --help`,
+		"--controllers=*,-jobs":                    `--controllers must name controllers, and there is no "jobs"; did you mean "job"?`,
+		"--enable-admission-plugins=":              "--enable-admission-plugins must not be empty; name plugins, for instance LimitRanger",
+		"start":                                    "unexpected argument \"start\"; settings are given as flags, see kubeweir standalone --help",
+		"--tls-private-key-file=testdata/files/ca": "--tls-private-key-file cannot be used: testdata/files/ca does not exist",
 	} {
-		_, err := ParseStandalone([]string{args})
+		_, err := ParseStandalone(strings.Fields(args))
 		if err == nil || err.Error() != want {
 			t.Errorf("%s\ngot  %v\nwant %s", args, err, want)
 			continue

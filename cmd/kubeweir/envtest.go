@@ -23,8 +23,7 @@ import (
 
 // Environment variables of the programs in the folder for envtest.
 const (
-	storeVariable       = "KUBEWEIR_STORE"       // has etcd store the objects on disk
-	controllersVariable = "KUBEWEIR_CONTROLLERS" // has kube-apiserver run controllers
+	storeVariable = "KUBEWEIR_STORE" // has etcd store the objects on disk
 )
 
 // newEnvtestAssets is `kubeweir envtest-assets`.
@@ -92,7 +91,7 @@ func runAPIServer(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		_, err := fmt.Fprintf(stdout, "Kubernetes %s\n", thisBuild().Kubernetes)
 		return err
 	}
-	a, err := envtest.ParseAPIServer(args)
+	a, err := envtest.ParseAPIServer(args, os.Getenv(envtest.ControllersVariable))
 	if err != nil {
 		return err
 	}
@@ -123,15 +122,12 @@ func serveAPIServer(ctx context.Context, a *envtest.APIServer, store *envtest.St
 	if a.OnlyPlugins != nil {
 		a.Config.Admission = config.Admission{EnablePlugins: a.OnlyPlugins, DisablePlugins: admit.Except(a.OnlyPlugins)}
 	}
-	if names := os.Getenv(controllersVariable); names != "" {
-		a.Config.Controllers = strings.Split(strings.ReplaceAll(names, " ", ""), ",")
-	}
 	if store.DataDir != "" {
 		options.NoDataDir, a.Config.DataDir = false, filepath.Join(store.DataDir, "kubeweir")
 	}
 	s, err := app.NewStandalone(ctx, a.Config, options)
 	if err != nil {
-		for ours, theirs := range map[string]string{"--listen: ": "--secure-port: ", "--controllers: ": controllersVariable + ": "} {
+		for ours, theirs := range map[string]string{"--listen: ": "--secure-port: ", "--controllers: ": envtest.ControllersVariable + ": "} {
 			if text, found := strings.CutPrefix(err.Error(), ours); found {
 				return errors.New(theirs + text)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubeweir/kubeweir/config"
@@ -60,7 +61,7 @@ func (a *standalone) openStore(ctx context.Context, c *config.Standalone, o Stan
 		}
 		a.engine, err = etcd.Open(ctx, etcd.Options{
 			Endpoints: c.Etcd.Servers, CAFile: c.Etcd.CAFile, CertFile: c.Etcd.CertFile, KeyFile: c.Etcd.KeyFile,
-			Logger: o.Logger, Registerer: registerer,
+			CompactionInterval: o.KubeAPIServer.HistoryAge, Logger: o.Logger, Registerer: registerer,
 		})
 		if err != nil {
 			a.engine = nil
@@ -68,7 +69,7 @@ func (a *standalone) openStore(ctx context.Context, c *config.Standalone, o Stan
 		}
 		return nil
 	}
-	options := embedded.Options{Dir: filepath.Join(c.DataDir, storeFolder), Logger: o.Logger, Registerer: registerer}
+	options := embedded.Options{Dir: filepath.Join(c.DataDir, storeFolder), HistoryAge: o.KubeAPIServer.HistoryAge, Logger: o.Logger, Registerer: registerer}
 	if o.NoDataDir || o.ObjectsInMemory {
 		options.Dir, options.FS = storeFolder, vfs.NewMem()
 	}
@@ -171,6 +172,9 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 	from, to, err := config.ParsePortRange(c.Services.NodePortRange)
 	if err != nil {
 		return fmt.Errorf("--service-node-port-range %w", err)
+	}
+	if err := checkTokenFile(c.Authentication.TokenAuthFile); err != nil {
+		return err
 	}
 	tokens := &c.Authentication.ServiceAccounts
 	signingKey, publicKeys, err := a.tokenKeys(tokens)
@@ -283,6 +287,17 @@ func (a *standalone) addControllers(c *config.Standalone, tokenKey any) (err err
 	}
 	a.accounts, err = accounts.New(client)
 	return err
+}
+
+// checkTokenFile reads the file of --token-auth-file, so that an error names the flag.
+func checkTokenFile(file string) error {
+	if file == "" {
+		return nil
+	}
+	if _, err := tokenfile.NewCSV(file); err != nil {
+		return fmt.Errorf("--token-auth-file: %w", err)
+	}
+	return nil
 }
 
 // tokenKeys returns the key that signs service account tokens, and others that verify them.

@@ -34,7 +34,7 @@ type arrow struct {
 var base = []string{
 	"internal/api", "internal/encoding", "internal/shard", "internal/object", "internal/reason", "internal/contain",
 	"internal/apiservers", "internal/clusterprofile", "internal/credentials", "internal/defaults", "internal/flight",
-	"internal/gaugefunc", "internal/inprocess", "internal/kubeconfig",
+	"internal/gaugefunc", "internal/inprocess", "internal/kubeconfig", "internal/kubenames",
 	"internal/bubble", "internal/edgetest", "internal/rejectiontest", "internal/reviewtest", "internal/soak", "internal/writertest",
 }
 

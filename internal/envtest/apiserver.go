@@ -20,9 +20,11 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/kubenames"
 )
 
-// flagsText lists kube-apiserver's flags: name, bool or value, effect, and the reason of a rejection.
+// flagsText lists kube-apiserver's flags: name, bool or value, effect, the value if that is fixed, and
+// the reason.
 //
 //go:embed flags.txt
 var flagsText string
@@ -35,6 +37,8 @@ const (
 	Honored  Effect = "honored"
 	Ignored  Effect = "ignored"
 	Rejected Effect = "rejected"
+	// Fixed means that all values but one are rejected.
+	Fixed Effect = "fixed"
 )
 
 // Flag is a flag of kube-apiserver.
@@ -42,7 +46,8 @@ type Flag struct {
 	Name   string
 	Bool   bool
 	Effect Effect
-	Reason string // why it is rejected
+	Value  string // the only one, if it is fixed
+	Reason string // why it is rejected or fixed
 }
 
 // Flags returns kube-apiserver's flags, sorted by name.
@@ -54,9 +59,32 @@ func Flags() []Flag {
 		if len(fields) > 3 {
 			f.Reason = fields[3]
 		}
+		if f.Effect == Fixed {
+			f.Value, f.Reason, _ = strings.Cut(f.Reason, " ")
+		}
 		out = append(out, f)
 	}
 	return out
+}
+
+// check rejects a value that would be without effect.
+func (f Flag) check(value string) error {
+	switch {
+	case f.Effect == Rejected && value != "" && value != "false":
+		return fmt.Errorf("--%s is not supported: %s", f.Name, f.Reason)
+	case f.Effect == Fixed && !f.isFixed(value):
+		return fmt.Errorf("--%s must be %s, not %q: %s", f.Name, f.Value, value, f.Reason)
+	}
+	return nil
+}
+
+// isFixed reports whether a value is the only one, perhaps in another spelling such as 60s.
+func (f Flag) isFixed(value string) bool {
+	if b, err := strconv.ParseBool(value); f.Bool {
+		return err == nil && strconv.FormatBool(b) == f.Value
+	}
+	d, err := time.ParseDuration(value)
+	return value == f.Value || err == nil && d.String() == f.Value
 }
 
 // APIServer is a parsed command line of kube-apiserver.
@@ -96,8 +124,12 @@ func (g flagValues) list(name string) (out []string) {
 	return out
 }
 
-// ParseAPIServer parses the flags of kube-apiserver. An error names the flag.
-func ParseAPIServer(args []string) (*APIServer, error) {
+// ControllersVariable is the environment variable with the controllers that kube-apiserver runs.
+const ControllersVariable = "KUBEWEIR_CONTROLLERS"
+
+// ParseAPIServer parses the flags of kube-apiserver, and controllers, which is the value of
+// ControllersVariable. An error names the flag or the variable.
+func ParseAPIServer(args []string, controllers string) (*APIServer, error) {
 	flags, err := parse(args)
 	if err != nil {
 		return nil, err
@@ -111,16 +143,23 @@ func ParseAPIServer(args []string) (*APIServer, error) {
 			return nil, errors.New("--admission-control cannot be set together with --enable-admission-plugins or --disable-admission-plugins")
 		}
 		a.OnlyPlugins = append([]string{}, flags.list("admission-control")...) // kwokctl means none by an empty value
+		for _, name := range a.OnlyPlugins {
+			if known := kubenames.AdmissionPlugins(); !slices.Contains(known, name) {
+				return nil, fmt.Errorf("--admission-control must name admission plugins, and there is no %q; there are %s", name, strings.Join(known, ", "))
+			}
+		}
 	}
 	if len(flags.list("etcd-servers")) == 0 {
 		return nil, errors.New("--etcd-servers must be specified")
 	}
 	for _, f := range Flags() {
-		value, set := flags.last(f.Name), len(flags[f.Name]) > 0
-		switch {
-		case set && f.Effect == Rejected && value != "" && value != "false":
-			return nil, fmt.Errorf("--%s is not supported: %s", f.Name, f.Reason)
-		case set && f.Effect == Ignored:
+		if len(flags[f.Name]) == 0 {
+			continue
+		}
+		if err := f.check(flags.last(f.Name)); err != nil {
+			return nil, err
+		}
+		if f.Effect == Ignored {
 			a.Ignored = append(a.Ignored, "--"+f.Name)
 		}
 	}
@@ -131,8 +170,13 @@ func ParseAPIServer(args []string) (*APIServer, error) {
 	if a.Further, err = flags.further(); err != nil {
 		return nil, err
 	}
-	a.Config, err = config.ParseStandalone(settings)
-	return a, err
+	if controllers = strings.ReplaceAll(controllers, " ", ""); controllers != "" {
+		settings = append(settings, "--controllers="+controllers)
+	}
+	if a.Config, err = config.ParseStandalone(settings); err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), "--controllers", ControllersVariable))
+	}
+	return a, nil
 }
 
 // parse reads a command line.
@@ -255,6 +299,15 @@ func (g flagValues) further() (config.KubeAPIServer, error) {
 		k.NoEndpoints = true
 	default:
 		return k, fmt.Errorf("--endpoint-reconciler-type must be lease, master-count or none, not %q", kind)
+	}
+	if text := g.last("etcd-compaction-interval"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return k, fmt.Errorf("--etcd-compaction-interval must be a duration such as 5m, or 0 for no compaction, not %q", text)
+		}
+		if k.HistoryAge = d; d == 0 {
+			k.HistoryAge = -1
+		}
 	}
 	k.PublishClientCAFile = true
 	k.RequestHeader = config.RequestHeader{

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/kubenames"
 )
 
 const server = "--etcd-servers=http://127.0.0.1:2379"
@@ -23,16 +24,18 @@ func TestParseAPIServer(t *testing.T) {
 		server, "--secure-port", "0", "--bind-address=127.0.0.1", "--authorization-mode=Node,RBAC", "--disable-admission-plugins=ServiceAccount",
 		"--service-account-issuer=https://127.0.0.1:1/", "--allow-privileged", "--feature-gates=kube:A=true,B=false", "--runtime-config=api/ga=true,batch/v1=true", "--etcd-cafile=../../config/testdata/files/ca.crt",
 		"--audit-log-path=-", "--audit-log-maxsize=5", "--audit-log-maxbackup=0", "-v", "4", "--encryption-provider-config=",
-	})
+		"--request-timeout=60s", "--allow-privileged=1", "--etcd-compaction-interval=0", "--delete-collection-workers=2",
+	}, "namespace, -job")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := a.Config
 	if c.Listen != "127.0.0.1:0" || c.AdminListen != "" || c.Authorization.Mode != config.AuthorizeNodes || !c.Authentication.Anonymous ||
-		c.Authentication.ServiceAccounts.Issuer != "https://127.0.0.1:1/" || c.Audit.MaxSize != 5<<20 || c.Audit.MaxBackups != 10000 || len(c.Etcd.Servers) != 1 || c.Shutdown.Drain != 0 {
+		c.Authentication.ServiceAccounts.Issuer != "https://127.0.0.1:1/" || c.Audit.MaxSize != 5<<20 || c.Audit.MaxBackups != 10000 || len(c.Etcd.Servers) != 1 || c.Shutdown.Drain != 0 ||
+		!slices.Equal(c.Controllers, []string{"namespace", "-job"}) || a.Further.HistoryAge != -1 {
 		t.Errorf("%+v", c)
 	}
-	if !slices.Equal(a.FeatureGates, []string{"A=true", "B=false"}) || !slices.Equal(a.Ignored, []string{"--allow-privileged", "--v"}) {
+	if !slices.Equal(a.FeatureGates, []string{"A=true", "B=false"}) || !slices.Equal(a.Ignored, []string{"--delete-collection-workers", "--v"}) {
 		t.Errorf("gates %v, ignored %v", a.FeatureGates, a.Ignored)
 	}
 }
@@ -41,7 +44,7 @@ func TestParseAPIServer(t *testing.T) {
 // to anonymous clients.
 func TestAuthorizationDefaults(t *testing.T) {
 	for _, args := range [][]string{{server}, {server, "--anonymous-auth=true", "--authorization-mode=RBAC,AlwaysAllow"}} {
-		a, err := ParseAPIServer(args)
+		a, err := ParseAPIServer(args, "")
 		if err != nil || a.Config.Authorization.Mode != config.AuthorizeAlways || a.Config.Authentication.Anonymous {
 			t.Errorf("%v: %+v, %v", args, a, err)
 		}
@@ -50,7 +53,7 @@ func TestAuthorizationDefaults(t *testing.T) {
 
 func TestCertDir(t *testing.T) {
 	dir := t.TempDir()
-	a, err := ParseAPIServer([]string{server, "--cert-dir", dir})
+	a, err := ParseAPIServer([]string{server, "--cert-dir", dir}, "")
 	if err != nil || a.Config.TLS.CertFile != "" {
 		t.Errorf("%+v, %v", a, err)
 	}
@@ -59,7 +62,7 @@ func TestCertDir(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := ParseAPIServer([]string{server, "--cert-dir", dir}); err == nil || !strings.Contains(err.Error(), "apiserver.crt") {
+	if _, err := ParseAPIServer([]string{server, "--cert-dir", dir}, ""); err == nil || !strings.Contains(err.Error(), "apiserver.crt") {
 		t.Error(err)
 	}
 }
@@ -78,6 +81,11 @@ func TestWrongFlags(t *testing.T) {
 		server + " --bind-address=localhost":                                        `--bind-address must be an IP address, not "localhost"`,
 		server + " --secure-port=https":                                             `--secure-port must be a port, not "https"`,
 		server + " --audit-log-maxsize=5Mi":                                         `--audit-log-maxsize must be a number, not "5Mi"`,
+		server + " --request-timeout=5s":                                            `--request-timeout must be 1m0s, not "5s": requests have this timeout`,
+		server + " --allow-privileged=false":                                        `--allow-privileged must be true, not "false": pods may be privileged`,
+		server + " --etcd-compaction-interval=-1s":                                  `--etcd-compaction-interval must be a duration such as 5m, or 0 for no compaction, not "-1s"`,
+		server + " --admission-control=X":                                           `--admission-control must name admission plugins, and there is no "X"; there are ` + strings.Join(kubenames.AdmissionPlugins(), ", "),
+		server + " --enable-admission-plugins=Prioriti":                             `--enable-admission-plugins must name admission plugins, and there is no "Prioriti"; did you mean "Priority"?`,
 		server + " --disable-http2-serving":                                         "--disable-http2-serving is not supported: HTTP/2 is served",
 		server + " --service-cluster-ip-range=10.0.0.0/24,10.1.0.0/24":              `--service-cluster-ip-range must be one CIDR, or one of IPv4 and one of IPv6, not "10.0.0.0/24,10.1.0.0/24"`,
 		server + " --service-account-issuer=https://a --service-account-issuer=":    "--service-account-issuer must not be empty",
@@ -91,9 +99,12 @@ func TestWrongFlags(t *testing.T) {
 		server + " --service-account-jwks-uri=http://a":                        `--service-account-jwks-uri must be a URL that begins with https://, not "http://a"`,
 		server + " --authorization-mode=RBAC --service-account-key-file=/none": "--service-account-key-file cannot be used: /none does not exist",
 	} {
-		if _, err := ParseAPIServer(strings.Fields(args)); err == nil || err.Error() != want {
+		if _, err := ParseAPIServer(strings.Fields(args), ""); err == nil || err.Error() != want {
 			t.Errorf("%s\ngot  %v\nwant %s", args, err, want)
 		}
+	}
+	if _, err := ParseAPIServer([]string{server}, "namespaces"); err == nil || err.Error() != `KUBEWEIR_CONTROLLERS must name controllers, and there is no "namespaces"; did you mean "namespace"?` {
+		t.Error(err)
 	}
 	for _, args := range []string{"pods", "--listen-client-urls=https://127.0.0.1:1", "--data-dir="} {
 		if e, err := ParseEtcd(strings.Fields(args)); err == nil {
@@ -240,6 +251,8 @@ func TestFlagsAreDocumented(t *testing.T) {
 		switch f.Effect {
 		case Honored:
 			fmt.Fprintf(&honored, "`--%s` ", f.Name)
+		case Fixed:
+			fmt.Fprintf(&rejected, "| `--%s`, unless it is `%s` | %s |\n", f.Name, f.Value, f.Reason)
 		case Rejected:
 			fmt.Fprintf(&rejected, "| `--%s` | %s |\n", f.Name, f.Reason)
 		case Ignored:
