@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -206,6 +207,7 @@ func TestRefreshIsNewer(t *testing.T) {
 	for range cap(later) {
 		go func() { later <- d.Refresh(testContext(t)) }()
 	}
+	awaitRefreshes(t, 1+cap(later))
 	ctx, cancel := context.WithCancel(testContext(t))
 	cancel()
 	if err := d.Refresh(ctx); err == nil {
@@ -234,13 +236,33 @@ func TestRefreshIsNewer(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// The late goroutines may have come after the second reading began.
-	if n := f.reads.Load(); n < 2 || n > 4 {
-		t.Errorf("%d readings", n)
+	if n := f.reads.Load(); n != 2 {
+		t.Errorf("%d readings, want one for the first refresh and one for the others", n)
 	}
 	c.Close()
 	if err := d.Refresh(testContext(t)); err == nil {
 		t.Error("a refresh succeeds after Close")
+	}
+}
+
+// awaitRefreshes waits until n goroutines wait for a reading.
+func awaitRefreshes(t *testing.T, n int) {
+	t.Helper()
+	stacks := make([]byte, 1<<20)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		waiting := 0
+		for goroutine := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			head, _, _ := strings.Cut(goroutine, "\n")
+			if strings.Contains(head, "[select") && strings.Contains(goroutine, "(*Catalog).Refresh(") {
+				waiting++
+			}
+		}
+		if waiting == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines wait for a reading, want %d", waiting, n)
+		}
 	}
 }
 
