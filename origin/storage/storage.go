@@ -140,6 +140,31 @@ type Engine interface {
 	Close() error
 }
 
+// Entry is one key of a Snapshot.
+type Entry struct {
+	KeyValue
+	// Expires is when the key is deleted, the zero time for never.
+	Expires time.Time
+}
+
+// Snapshot is all keys of a store at one revision. Changes to the store do not affect it.
+type Snapshot interface {
+	Revision() uint64
+	// Len is the number of keys.
+	Len() int
+	// Each calls f for each key, in any order, until f returns an error. f must not retain the value.
+	Each(ctx context.Context, f func(Entry) error) error
+	// Close releases the snapshot. Until then the store cannot remove what the snapshot needs.
+	Close() error
+}
+
+// Snapshotter is an Engine that provides snapshots.
+type Snapshotter interface {
+	// Snapshot returns the keys at the current revision. It has every change that was acknowledged before
+	// the call.
+	Snapshot(ctx context.Context) (Snapshot, error)
+}
+
 // Errors of every engine.
 var (
 	// ErrCompacted: the history does not go back that far.

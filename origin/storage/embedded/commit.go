@@ -42,6 +42,8 @@ type change struct {
 	kind    changeKind
 	expect  uint64 // revision, 0: the key must not exist
 	expires int64  // milliseconds of Unix time, 0: never
+	// snapshot is taken when the group of a changeSnapshot is visible.
+	snapshot *Snapshot
 
 	// state leaves changeWaits once: the commit loop takes the change, or the caller
 	// abandons it.
@@ -60,6 +62,8 @@ const (
 	changeDelete
 	// changeCompact forgets history before the revision expect.
 	changeCompact
+	// changeSnapshot changes nothing.
+	changeSnapshot
 )
 
 const (
@@ -94,7 +98,7 @@ func (e *Engine) Delete(ctx context.Context, key string, expect storage.Precondi
 
 func (e *Engine) change(ctx context.Context, c *change) (uint64, error) {
 	switch {
-	case c.key == "" && c.kind != changeCompact:
+	case c.key == "" && c.kind != changeCompact && c.kind != changeSnapshot:
 		return 0, errors.New("a key is needed")
 	case len(c.key) > maxKey:
 		return 0, fmt.Errorf("%w: its key has more than %d bytes", storage.ErrTooLarge, maxKey)
@@ -293,6 +297,7 @@ func (e *Engine) commit() {
 	noRoom := e.guard.noRoom()
 	for _, c := range w.group {
 		switch {
+		case c.kind == changeSnapshot:
 		case c.kind == changeCompact:
 			e.stageCompact(c)
 		case noRoom != nil && c.kind == changePut && c.expect == 0 && e.held(c.key) == 0:
@@ -313,8 +318,11 @@ func (e *Engine) commit() {
 	// A conflict may be with another change of the group: its caller must not learn of
 	// that change before it is durable.
 	for _, c := range w.group {
-		if err != nil {
+		switch {
+		case err != nil:
 			c.err = storage.Uncertain(fmt.Errorf("%w: %w", storage.ErrUnavailable, err))
+		case c.kind == changeSnapshot:
+			c.snapshot.take()
 		}
 		close(c.done)
 	}

@@ -103,9 +103,13 @@ type Engine struct {
 
 	history   history   // the history loop's own, but for wake
 	highWater highWater // its loop's own, but for wake
+	snapshots snapshots
 }
 
-var _ storage.Engine = (*Engine)(nil)
+var (
+	_ storage.Engine      = (*Engine)(nil)
+	_ storage.Snapshotter = (*Engine)(nil)
+)
 
 // Open opens the store in a folder, or makes one. Its errors are one sentence for
 // the user: the folder is in use by another process, cannot be written, is damaged,
@@ -114,14 +118,7 @@ func Open(opts Options) (*Engine, error) {
 	if err := opts.setDefaults(); err != nil {
 		return nil, err
 	}
-	e := &Engine{
-		dir: opts.Dir, log: opts.Logger, clock: opts.Clock, age: opts.HistoryAge,
-		guard:   newGuard(opts.FS, opts.Dir, opts.Logger),
-		closing: make(chan struct{}), committed: make(chan struct{}),
-	}
-	e.queue.init()
-	e.expiry.init()
-	e.mu.watchers = watchers{}
+	e := newEngine(opts)
 	if err := openPebble(e.guard, opts.Dir, e.load); err != nil {
 		return nil, openError(opts.Dir, err)
 	}
@@ -139,6 +136,18 @@ func Open(opts Options) (*Engine, error) {
 	e.loops.Go(e.highWaterLoop)
 	e.loops.Go(e.reserveLoop)
 	return e, nil
+}
+
+func newEngine(opts Options) *Engine {
+	e := &Engine{
+		dir: opts.Dir, log: opts.Logger, clock: opts.Clock, age: opts.HistoryAge,
+		guard:   newGuard(opts.FS, opts.Dir, opts.Logger),
+		closing: make(chan struct{}), committed: make(chan struct{}),
+	}
+	e.queue.init()
+	e.expiry.init()
+	e.mu.watchers = watchers{}
+	return e
 }
 
 // load reads the parts that are in memory: the index, the times to live, the marks of history.
@@ -257,7 +266,11 @@ func (e *Engine) loadIndex() (index, error) {
 
 // scan runs f with an iterator over [lower, upper).
 func (e *Engine) scan(lower, upper []byte, f func(*pebble.Iterator) error) error {
-	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	return scanReader(e.db, lower, upper, f)
+}
+
+func scanReader(db pebble.Reader, lower, upper []byte, f func(*pebble.Iterator) error) error {
+	iter, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return err
 	}
@@ -317,7 +330,7 @@ func (e *Engine) close() error {
 		e.life.Lock()
 		defer e.life.Unlock()
 		// Tables are opened faster than the log, and damage to them is always found.
-		closed <- errors.Join(e.db.Flush(), e.db.Close())
+		closed <- errors.Join(e.db.Flush(), e.snapshots.close(), e.db.Close())
 	}()
 	select {
 	case err := <-closed:
