@@ -18,7 +18,7 @@ func newStandalone() *cobra.Command {
 	var o app.StandaloneOptions
 	var exitWithParent bool
 	c := &cobra.Command{
-		Use:   "standalone",
+		Use:   "standalone [flags|COMMAND]",
 		Short: "Serve a Kubernetes API without a cluster.",
 		Long: `Serves the built-in types of Kubernetes and custom resources, with admission and RBAC, and stores
 objects in --data-dir or in etcd. When it is ready, it prints one line to stderr, and the
@@ -51,6 +51,7 @@ KUBECONFIG to export. On SIGTERM it drains and exits.`,
 	for _, name := range []string{"in-memory", "test-api", "exit-with-parent"} {
 		_ = c.Flags().SetAnnotation(name, config.SectionAnnotation, []string{"For tests"}) // the flag exists
 	}
+	c.AddCommand(newSnapshot())
 	return c
 }
 

@@ -100,6 +100,10 @@ const (
 // TestAPIPath is the prefix of the paths of package origin/testapi on the admin listener.
 const TestAPIPath = "/kubeweir/v1/"
 
+// SnapshotPath is the path of the API listener from which administrators of a standalone download a
+// snapshot of its store.
+const SnapshotPath = "/kubeweir/v1/snapshot"
+
 // Handler responds to requests. Serve may be called by any number of goroutines. ctx ends when the
 // client disconnects, if the transport can tell, or when the server is closed. Serve never returns
 // nil.

@@ -349,7 +349,7 @@ func (info *RequestInfo) LongRunning() bool {
 	case info.Verb == "watch", info.Verb == "proxy":
 		return true
 	case !info.IsResourceRequest:
-		return strings.HasPrefix(info.Path, "/debug/pprof/")
+		return strings.HasPrefix(info.Path, "/debug/pprof/") || info.Path == SnapshotPath
 	}
 	switch info.Subresource {
 	case "attach", "exec", "proxy", "log", "portforward":

@@ -209,8 +209,8 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 		ProxyClientCert: proxies.cert, ProxyClientKey: proxies.key,
 		StoreHealth: a.storeError,
 		CacheHealth: func() error { return a.cache.Err() },
-		Flags:       c.FlagsInForce(),
-		Logger:      o.Logger, Registerer: registerer,
+		Flags:       c.FlagsInForce(), Program: o.UserAgent,
+		Logger: o.Logger, Registerer: registerer,
 	})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/origin/aggregator"
 	"github.com/kubeweir/kubeweir/origin/builtin/access"
 	"github.com/kubeweir/kubeweir/origin/builtin/admit"
@@ -75,6 +76,7 @@ func (b *builder) addClients() error {
 func (b *builder) addConfig() error {
 	c := groups.NewGenericConfig(b.opts.AdvertiseAddress, b.opts.ServiceCIDRs[0], b.opts.Resources)
 	c.LoopbackClientConfig = b.config
+	c.LongRunningFunc = longRunning(c.LongRunningFunc)
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		return chain(handler, c, b.complete)
 	}
@@ -204,6 +206,8 @@ func (b *builder) builtin(delegate genericapiserver.DelegationTarget) (*generica
 	if err := kube.AddBootSequenceHealthChecks(b.bootChecks()...); err != nil {
 		return nil, err
 	}
+	// Unlisted, because kube-apiserver's list of paths does not have it.
+	kube.Handler.NonGoRestfulMux.UnlistedHandle(api.SnapshotPath, http.HandlerFunc(b.serveSnapshot))
 	return kube, groups.Install(kube, &config, groups.Config{
 		RESTOptions:      config.RESTOptionsGetter,
 		Storage:          b.storage,

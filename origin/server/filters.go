@@ -11,7 +11,16 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
+
+	"github.com/kubeweir/kubeweir/internal/api"
 )
+
+// longRunning adds the download of snapshots to the requests that next takes for long-running.
+func longRunning(next apirequest.LongRunningRequestCheck) apirequest.LongRunningRequestCheck {
+	return func(req *http.Request, info *apirequest.RequestInfo) bool {
+		return !info.IsResourceRequest && info.Path == api.SnapshotPath || next(req, info)
+	}
+}
 
 // chain is genericapiserver.DefaultBuildHandlerChain, from the inside out, without the filters that
 // this server does not need: priority and fairness, whose queues would come after those of the

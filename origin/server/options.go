@@ -56,6 +56,8 @@ type Options struct {
 	// Flags are the flags in force, for /flagz, which shows them to those who may read the path.
 	// Default: there is no /flagz.
 	Flags map[string]string
+	// Program is the name and the version of the program, for snapshots.
+	Program string
 	// Logger, default: slog.Default().
 	Logger *slog.Logger
 	// Registerer takes the server's own metrics; without one they are not collected.

@@ -36,6 +36,8 @@ type Server struct {
 	crds       *crd.Server
 	aggregator *aggregator.Server
 	requests   requests
+	// snapshots has a slot for each snapshot that is sent.
+	snapshots chan struct{}
 
 	startSeconds prometheus.Gauge
 	// starting is held while Start runs.
@@ -67,6 +69,7 @@ func New(opts Options) (*Server, error) {
 		progress: &registry.Progress{},
 
 		bootstrapped: make(chan struct{}), complete: make(chan struct{}),
+		snapshots: make(chan struct{}, maxSnapshots),
 	}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	s.keeping, s.withdraw = context.WithCancel(s.stopped)

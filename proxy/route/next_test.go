@@ -132,6 +132,7 @@ func TestNext(t *testing.T) {
 		{"unknown resource, no discovery", listPods, all{unfit(reason.UnknownResource)}, Decision{Action: Forward, Why: reason.UnknownResource}, 0},
 		{"redacted, unqualified", listPods, all{redacted, unfit(reason.Scope)}, Decision{Action: Forward, Why: reason.Scope}, 0},
 		{"redacted, upgrade", watchPods, all{redacted, upgrades, unfit(reason.Upgraded)}, Decision{Action: Reject, Rejection: reason.Redacted}, 403},
+		{"redacted, snapshot", "GET " + api.SnapshotPath, all{redacted}, Decision{Action: Reject, Rejection: reason.Redacted}, 403},
 		{"redacted, no JSON", listPods, all{redacted, unfit(reason.Representation), func(f *Facts) { f.Request.Header.Add("Accept", "application/vnd.kubernetes.protobuf") }}, Decision{Action: Reject, Rejection: reason.Redacted}, 406},
 		{"redacted shard, no JSON", shardOfPods, all{redacted, unfit(reason.Representation), func(f *Facts) { f.Request.Header.Add("Accept", "application/vnd.kubernetes.protobuf") }}, Decision{Action: Reject, Rejection: reason.Redacted}, 406},
 		{"redacted shard, upgrade", shardOfPods + "&watch=1", all{redacted, upgrades, unfit(reason.Upgraded)}, Decision{Action: Reject, Rejection: reason.Redacted}, 403},

@@ -45,11 +45,16 @@ func (f *Facts) OverBudget() Decision {
 
 // isWhole reports whether a response is passed on as it is in a redacted view, too, because there
 // are no objects in it.
-func (f *Facts) isWhole() bool { return policy.IsSelfReview(f.Request) || !f.Info.IsResourceRequest }
+func (f *Facts) isWhole() bool {
+	return policy.IsSelfReview(f.Request) || !f.Info.IsResourceRequest && f.Info.Path != api.SnapshotPath
+}
 
 // unredactable returns why the upstream's response to a read could not be redacted.
 func (f *Facts) unredactable() error {
 	const view = "a rule of kubeweir (view: redacted) shows this client a redacted view, which "
+	if f.Info.Path == api.SnapshotPath {
+		return f.Forbidden(view + "has no snapshots of the store")
+	}
 	if f.Request.Upgrade != "" {
 		return f.Forbidden(view + "allows WebSockets only for cached resources")
 	}

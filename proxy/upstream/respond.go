@@ -65,8 +65,11 @@ func (x *forwarding) small(out *api.Response, body io.Reader) *api.Response {
 
 // streams reports whether the response is to be passed on byte by byte as it comes.
 func (x *forwarding) streams() bool {
-	if x.info.Subresource == "log" {
+	switch {
+	case x.info.Subresource == "log":
 		return follows(x.r.RawQuery)
+	case x.info.Path == api.SnapshotPath:
+		return false // large, and as fast as its client reads
 	}
 	return x.longRunning
 }

@@ -2,9 +2,23 @@ package snapshot
 
 import (
 	"bytes"
+	"context"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/kubeweir/kubeweir/origin/storage"
 )
+
+// ClusterUID returns the UID of the namespace kube-system, "" if there is none. prefix begins all keys.
+func ClusterUID(ctx context.Context, engine storage.Engine, prefix string) (string, error) {
+	key := strings.TrimSuffix(prefix, "/") + "/namespaces/kube-system"
+	res, err := engine.Range(ctx, storage.RangeOptions{Prefix: key, Exact: true})
+	if err != nil || len(res.KVs) == 0 {
+		return "", err
+	}
+	return NamespaceUID(res.KVs[0].Value), nil
+}
 
 // NamespaceUID returns the UID of a Namespace as Kubernetes stores it, "" if it has none or value is
 // something else.

@@ -29,6 +29,9 @@ const (
 	maxValue  = 1 << 30
 )
 
+// MediaType is the type of a file in HTTP.
+const MediaType = "application/vnd.kubeweir.snapshot"
+
 // bufferSize is the size of reads and writes, in bytes.
 const bufferSize = 256 << 10
 
@@ -42,7 +45,7 @@ type Header struct {
 	Created time.Time `json:"created"`
 	// Cluster is the UID of the namespace kube-system, "" if unknown.
 	Cluster string `json:"cluster,omitempty"`
-	// Program is the version of the program that wrote the file.
+	// Program is the name and the version of the program that wrote the file.
 	Program string `json:"program,omitempty"`
 }
 
@@ -115,7 +118,7 @@ func (e *DamagedError) Error() string {
 // ErrFormat is the error of a file that is no snapshot.
 var ErrFormat = errors.New("not a kubeweir snapshot")
 
-// A Reader reads a file. What it has returned may be damaged until Next returns io.EOF.
+// A Reader reads a file. The keys that it returns may be damaged unless the last Next returns io.EOF.
 type Reader struct {
 	header Header
 	in     *bufio.Reader
