@@ -51,7 +51,7 @@ KUBECONFIG to export. On SIGTERM it drains and exits.`,
 	for _, name := range []string{"in-memory", "test-api", "exit-with-parent"} {
 		_ = c.Flags().SetAnnotation(name, config.SectionAnnotation, []string{"For tests"}) // the flag exists
 	}
-	c.AddCommand(newSnapshot())
+	c.AddCommand(newSnapshot(), newCheck())
 	return c
 }
 

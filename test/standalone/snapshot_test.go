@@ -531,6 +531,7 @@ func TestBackupPage(t *testing.T) {
 	p.kubectl("kubectl create configmap later --from-literal=a=b")
 	p.stop()
 	shell(t, dir, p.kubeconfig, commands[last:])
+	shell(t, dir, p.kubeconfig, backupCommands(t, "Check"))
 	shell(t, dir, p.kubeconfig, backupCommands(t, "Restore"))
 	for name, want := range map[string]string{"kubeweir-data": "before", "moved": "before later"} {
 		if name == "moved" {
@@ -541,5 +542,48 @@ func TestBackupPage(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 		r.stop()
+	}
+}
+
+// TestCheck checks a store after a kill, while it is in use, and with a flipped byte.
+func TestCheck(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	p := start(t, data)
+	p.kubectl("kubectl create secret generic marked --from-literal=a=a-value-to-be-damaged")
+	check := []string{"standalone", "check", "--data-dir", data}
+	if code, _, stderr := run(t, nil, check...); code != 1 || !strings.HasSuffix(stderr, "is in use by another process\n") {
+		t.Errorf("in use: %d %s", code, stderr)
+	}
+	p.kill()
+	if stdout := mustRun(t, nil, check...); !strings.Contains(stdout, "store is intact: revision ") {
+		t.Errorf("after a kill: %s", stdout)
+	}
+	start(t, data).stop() // writes everything to tables
+	mustRun(t, nil, check...)
+	tables, err := filepath.Glob(filepath.Join(data, "store", "*.sst"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := ""
+	for _, path := range tables {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := bytes.Index(content, []byte("a-value-to-be-damaged")); at >= 0 {
+			damaged = filepath.Base(path)
+			content[at] ^= 1
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	code, stdout, stderr := run(t, nil, check...)
+	line := regexp.MustCompile(`(?m)^(\S+): offset \d+: /registry/secrets/default/marked at revision \d+: it cannot be read$`).FindStringSubmatch(stdout)
+	if code != 1 || line == nil || line[1] != damaged || !strings.Contains(stderr, "faults") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("damaged %q: %d\n%s\n%s", damaged, code, stdout, stderr)
+	}
+	if code, _, stderr := run(t, nil, "standalone", "check", "--data-dir", t.TempDir()); code != 1 || !strings.Contains(stderr, "is not the store of a standalone") {
+		t.Errorf("no store: %d %s", code, stderr)
 	}
 }
