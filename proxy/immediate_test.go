@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,8 +146,9 @@ func TestInProcess(t *testing.T) {
 			}
 			allowed = !allowed
 		}
-		if status, _, _ := b.do("GET /api/v1/namespaces/default/pods/broken"); status != 503 {
-			t.Errorf("a decider that fails: %d", status)
+		const failed = `Internal Server Error: "/api/v1/namespaces/default/pods/broken": `
+		if status, body, _ := b.do("GET /api/v1/namespaces/default/pods/broken"); status != 500 || !strings.HasPrefix(string(body), failed) {
+			t.Errorf("a decider that fails: %d %s", status, body)
 		}
 		if source.Requested.Load() != 1 {
 			t.Errorf("asked %d times", source.Requested.Load())

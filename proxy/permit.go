@@ -3,6 +3,8 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reason"
@@ -70,6 +72,9 @@ func (g *Gateway) rejectUnreviewed(ctx context.Context, x *exchange, err error, 
 		return g.overBudget(x)
 	}
 	resp := x.fail(authn.StatusError(err))
+	if failed := (*authz.DecisionError)(nil); errors.As(err, &failed) {
+		resp = undecided(x.Request, failed.Err)
+	}
 	if ctx.Err() != nil {
 		return resp // nobody is there to be refused
 	}
@@ -88,4 +93,19 @@ func (g *Gateway) rejectUnreviewed(ctx context.Context, x *exchange, err error, 
 		g.account.rejected.Count(reason.ReviewRejected)
 	}
 	return resp
+}
+
+// undecided is kube-apiserver's response if its authorizer fails (responsewriters.InternalError).
+func undecided(r *api.Request, err error) *api.Response {
+	uri := r.RawPath
+	if r.RawQuery != "" {
+		uri += "?" + r.RawQuery
+	}
+	text := strings.NewReplacer(`&`, "&amp;", `<`, "&lt;", `>`, "&gt;").Replace(fmt.Sprintf("Internal Server Error: %q: %v", uri, err))
+	body := []byte(text + "\n")
+	return &api.Response{Status: 500, Length: int64(len(body)), Body: body, Header: api.Header{
+		{Name: "Cache-Control", Value: api.CacheControl},
+		{Name: "Content-Type", Value: "text/plain; charset=utf-8"},
+		{Name: "X-Content-Type-Options", Value: "nosniff"},
+	}}
 }

@@ -135,11 +135,19 @@ func (a *Authorizer) decide(ctx context.Context, u *authn.User, attributes Attri
 	var err error
 	if d.Allowed, d.Reason, err = a.opts.Decider.Decide(ctx, u, attributes); err != nil {
 		a.metrics.failed.Inc()
-		return Decision{}, review.Error("reviewing access", err)
+		return Decision{}, &DecisionError{err}
 	}
 	a.metrics.reviewed.count(d.Allowed)
 	return d, nil
 }
+
+// DecisionError is an error of a Decider. kube-apiserver responds to it in plain text with its cause.
+type DecisionError struct{ Err error }
+
+func (e *DecisionError) Error() string { return "reviewing access: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *DecisionError) Unwrap() error { return e.Err }
 
 // review decides what is not cached. Simultaneous callers share a review, but never one that began
 // before they called.
