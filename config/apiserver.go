@@ -7,6 +7,8 @@ import "time"
 type KubeAPIServer struct {
 	// RuntimeConfig are values of --runtime-config, such as api/beta=true. Default: the stable APIs.
 	RuntimeConfig []string
+	// AnonymousIsSet excludes that the file of --authentication-config sets what --anonymous-auth does.
+	AnonymousIsSet bool
 	// AcceptedIssuers are issuers of service account tokens that are accepted besides the one that signs.
 	AcceptedIssuers []string
 	// MaxTokenExpiration limits the lifetime of service account tokens. Default: no limit.

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,11 +57,50 @@ type StandaloneAuthentication struct {
 	Anonymous       bool          `json:"anonymous"`
 	ClientCAFile    string        `json:"clientCAFile"`
 	TokenAuthFile   string        `json:"tokenAuthFile"`
+	ConfigFile      string        `json:"configFile"`
+	BootstrapTokens bool          `json:"bootstrapTokens"`
 	TokenTTL        time.Duration `json:"tokenTTL"`
 	TokenFailureTTL time.Duration `json:"tokenFailureTTL"`
 	CacheSize       int           `json:"cacheSize"`
 
+	OIDC            OIDC            `json:"oidc"`
+	Webhook         TokenWebhook    `json:"webhook"`
 	ServiceAccounts ServiceAccounts `json:"serviceAccounts"`
+}
+
+// OIDC accepts the tokens of an OpenID Connect issuer.
+type OIDC struct {
+	IssuerURL      string   `json:"issuerURL"`
+	ClientID       string   `json:"clientID"`
+	CAFile         string   `json:"caFile"`
+	UsernameClaim  string   `json:"usernameClaim"`
+	UsernamePrefix string   `json:"usernamePrefix"`
+	GroupsClaim    string   `json:"groupsClaim"`
+	GroupsPrefix   string   `json:"groupsPrefix"`
+	SigningAlgs    []string `json:"signingAlgs"`
+	RequiredClaims []string `json:"requiredClaims"`
+}
+
+// Required returns RequiredClaims by name. ok is false if one is not of the form claim=value.
+func (o *OIDC) Required() (claims map[string]string, ok bool) {
+	for _, text := range o.RequiredClaims {
+		name, value, found := strings.Cut(text, "=")
+		if !found || name == "" {
+			return nil, false
+		}
+		if claims == nil {
+			claims = make(map[string]string)
+		}
+		claims[name] = value
+	}
+	return claims, true
+}
+
+// TokenWebhook has a webhook review tokens that nothing else accepts.
+type TokenWebhook struct {
+	ConfigFile string        `json:"configFile"`
+	Version    string        `json:"version"`
+	CacheTTL   time.Duration `json:"cacheTTL"`
 }
 
 // ServiceAccounts configures the tokens of service accounts.
@@ -73,22 +113,29 @@ type ServiceAccounts struct {
 
 // StandaloneAuthorization configures who may do what.
 type StandaloneAuthorization struct {
-	Mode AuthorizationMode `json:"mode"`
+	Mode       string               `json:"mode"`
+	ConfigFile string               `json:"configFile"`
+	Webhook    AuthorizationWebhook `json:"webhook"`
 }
 
-// AuthorizationMode is how requests are authorized.
-type AuthorizationMode string
+// AuthorizationWebhook is the webhook of AuthorizeWebhook.
+type AuthorizationWebhook struct {
+	ConfigFile      string        `json:"configFile"`
+	Version         string        `json:"version"`
+	AuthorizedTTL   time.Duration `json:"authorizedTTL"`
+	UnauthorizedTTL time.Duration `json:"unauthorizedTTL"`
+}
 
 // The authorization modes, with kube-apiserver's names.
 const (
-	AuthorizeRBAC   AuthorizationMode = "RBAC"
-	AuthorizeNodes  AuthorizationMode = "Node,RBAC"
-	AuthorizeAlways AuthorizationMode = "AlwaysAllow"
+	AuthorizeRBAC    = "RBAC"
+	AuthorizeNodes   = "Node,RBAC"
+	AuthorizeAlways  = "AlwaysAllow"
+	AuthorizeWebhook = "Webhook"
 )
 
-func (AuthorizationMode) choices() []string {
-	return []string{string(AuthorizeRBAC), string(AuthorizeNodes), string(AuthorizeAlways)}
-}
+// Modes returns the modes of Mode, in their order.
+func (a *StandaloneAuthorization) Modes() []string { return strings.Split(a.Mode, ",") }
 
 // Services are the ranges of cluster IPs and node ports.
 type Services struct {
@@ -118,16 +165,20 @@ func DefaultStandalone() *Standalone {
 			TokenTTL:        defaults.TokenTTL,
 			TokenFailureTTL: defaults.TokenFailureTTL,
 			CacheSize:       defaults.TokenCacheSize,
+			OIDC:            OIDC{UsernameClaim: "sub", SigningAlgs: []string{"RS256"}},
+			Webhook:         TokenWebhook{Version: "v1beta1", CacheTTL: 2 * time.Minute},
 			ServiceAccounts: ServiceAccounts{Issuer: "https://kubernetes.default.svc.cluster.local"},
 		},
-		Authorization: StandaloneAuthorization{Mode: AuthorizeRBAC},
-		Services:      Services{ClusterIPRange: "10.0.0.0/24", NodePortRange: "30000-32767"},
-		EventTTL:      time.Hour,
-		Limits:        defaultLimits(),
-		Timeouts:      defaultServingTimeouts(),
-		Audit:         defaultAudit(),
-		Log:           defaultLog(),
-		Shutdown:      defaultShutdown(),
+		Authorization: StandaloneAuthorization{Mode: AuthorizeRBAC, Webhook: AuthorizationWebhook{
+			Version: "v1beta1", AuthorizedTTL: 5 * time.Minute, UnauthorizedTTL: 30 * time.Second,
+		}},
+		Services: Services{ClusterIPRange: "10.0.0.0/24", NodePortRange: "30000-32767"},
+		EventTTL: time.Hour,
+		Limits:   defaultLimits(),
+		Timeouts: defaultServingTimeouts(),
+		Audit:    defaultAudit(),
+		Log:      defaultLog(),
+		Shutdown: defaultShutdown(),
 	}
 }
 
@@ -138,6 +189,8 @@ func (s *Standalone) validate(o *origins) {
 	checkCAs(o, certFile{"authentication.clientCAFile", s.Authentication.ClientCAFile})
 	s.checkEtcd(o)
 	s.checkServiceAccounts(o)
+	s.checkAuthentication(o)
+	s.checkAuthorization(o)
 	s.checkServices(o)
 	s.checkNames(o)
 	checkAudit(o, &s.Audit)
@@ -188,8 +241,62 @@ func (s *Standalone) checkServiceAccounts(o *origins) {
 		public = append(public, certFile{listPath(o, "authentication.serviceAccounts.keyFiles", i), file})
 	}
 	checkKeys(o, certFile{"authentication.serviceAccounts.signingKeyFile", a.SigningKeyFile}, public...)
-	if s.Authorization.Mode == AuthorizeAlways && s.Authentication.Anonymous {
+}
+
+func (s *Standalone) checkAuthorization(o *origins) {
+	a := &s.Authorization
+	modes, known := a.Modes(), []string{"RBAC", "Node", "Webhook", "AlwaysAllow", "AlwaysDeny"}
+	for i, mode := range modes {
+		switch {
+		case !slices.Contains(known, mode):
+			o.report("authorization.mode", "must be of %s, not %q", strings.Join(known, ", "), short(mode))
+			return
+		case slices.Contains(modes[:i], mode):
+			o.report("authorization.mode", "must name %s only once", mode)
+			return
+		}
+	}
+	if slices.Contains(modes, AuthorizeAlways) && s.Authentication.Anonymous {
 		o.report("authorization.mode", "AlwaysAllow would allow everything to everybody; set %s to false", o.name("authentication.anonymous"))
+	}
+	hasWebhook := slices.Contains(modes, AuthorizeWebhook)
+	switch {
+	case a.ConfigFile != "" && (a.Mode != AuthorizeRBAC || a.Webhook != DefaultStandalone().Authorization.Webhook):
+		o.report("authorization.configFile", "cannot be set together with %s or the settings of its webhook; name the modes in the file", o.name("authorization.mode"))
+	case hasWebhook && a.Webhook.ConfigFile == "":
+		o.report("authorization.mode", "needs %s, because it has the mode Webhook", o.name("authorization.webhook.configFile"))
+	case !hasWebhook && a.Webhook.ConfigFile != "":
+		o.report("authorization.webhook.configFile", "has no effect without the mode Webhook; add it to %s", o.name("authorization.mode"))
+	}
+	checkWebhookVersion(o, "authorization.webhook.version", a.Webhook.Version)
+}
+
+// checkAuthentication checks authenticators of others. The server checks the content of their files.
+func (s *Standalone) checkAuthentication(o *origins) {
+	a := &s.Authentication
+	checkCAs(o, certFile{"authentication.oidc.caFile", a.OIDC.CAFile})
+	if (a.OIDC.IssuerURL == "" || a.OIDC.ClientID == "") && fmt.Sprint(a.OIDC) != fmt.Sprint(DefaultStandalone().Authentication.OIDC) {
+		path, missing := "authentication.oidc.issuerURL", "authentication.oidc.clientID"
+		if a.OIDC.IssuerURL == "" {
+			path, missing = missing, path
+		}
+		o.report(path, "and the other settings of the issuer have no effect without %s; set that too", o.name(missing))
+	}
+	if u, err := url.Parse(a.OIDC.IssuerURL); a.OIDC.IssuerURL != "" && (err != nil || u.Scheme != "https") {
+		o.report("authentication.oidc.issuerURL", "must be a URL such as https://issuer.example, not %q", short(a.OIDC.IssuerURL))
+	}
+	if a.OIDC.IssuerURL != "" && a.ConfigFile != "" {
+		o.report("authentication.configFile", "cannot be set together with %s; name the issuer in the file", o.name("authentication.oidc.issuerURL"))
+	}
+	if _, ok := a.OIDC.Required(); !ok {
+		o.report("authentication.oidc.requiredClaims", "must be claims with their values, such as team=storage")
+	}
+	checkWebhookVersion(o, "authentication.webhook.version", a.Webhook.Version)
+}
+
+func checkWebhookVersion(o *origins, path, version string) {
+	if version != "v1" && version != "v1beta1" {
+		o.report(path, "must be v1 or v1beta1, not %q", short(version))
 	}
 }
 

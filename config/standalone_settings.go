@@ -34,7 +34,7 @@ func (s *Standalone) sections() []section {
 		{"advertiseAddress", "advertise-address", &s.AdvertiseAddress, nil,
 			"IP `address` at which clients reach the API; default: that of --listen, otherwise the machine's", ""},
 	}, []setting{watchListCompressionSetting(&s.WatchListCompression)}, adminSettings(&s.AdminListen, &s.Profiling, &s.Console))},
-		{"Certificates", tlsSettings(&s.TLS)}, s.authenticationSettings(), {"API", []setting{
+		{"Certificates", tlsSettings(&s.TLS)}, s.authenticationSettings(), s.tokenSettings(), s.authorizationSettings(), {"API", []setting{
 			{"services.clusterIPRange", "service-cluster-ip-range", &s.Services.ClusterIPRange, nil,
 				"`CIDR` of the cluster IPs of Services, with 8 to about a million (/12) addresses; or two for dual-stack Services, one of IPv4 and one of IPv6, separated by a comma", ""},
 			{"services.nodePortRange", "service-node-port-range", &s.Services.NodePortRange, nil,
@@ -68,6 +68,34 @@ func (s *Standalone) authenticationSettings() section {
 			"PEM `file` with CAs of client certificates in addition to the one in the data folder", ""},
 		{"authentication.tokenAuthFile", "token-auth-file", &authn.TokenAuthFile, nil,
 			"CSV `file` with bearer tokens: token,user,uid,\"group1,group2\"", ""},
+		{"authentication.configFile", "authentication-config", &authn.ConfigFile, nil,
+			"`file` with an AuthenticationConfiguration: JWT issuers, and conditions for anonymous requests; it is read again when it changes", ""},
+		{"authentication.bootstrapTokens", "enable-bootstrap-token-auth", &authn.BootstrapTokens, nil,
+			"accept the tokens of Secrets of type bootstrap.kubernetes.io/token in kube-system", ""},
+		{"authentication.oidc.issuerURL", "oidc-issuer-url", &authn.OIDC.IssuerURL, nil,
+			"`URL` of an OpenID Connect issuer whose ID tokens are accepted", ""},
+		{"authentication.oidc.clientID", "oidc-client-id", &authn.OIDC.ClientID, nil,
+			"client `ID` for which the ID tokens must be issued", ""},
+		{"authentication.oidc.caFile", "oidc-ca-file", &authn.OIDC.CAFile, nil,
+			"PEM `file` with the CAs of the issuer's certificate; default: those of the machine", ""},
+		{"authentication.oidc.usernameClaim", "oidc-username-claim", &authn.OIDC.UsernameClaim, nil,
+			"`claim` with the user name", ""},
+		{"authentication.oidc.usernamePrefix", "oidc-username-prefix", &authn.OIDC.UsernamePrefix, nil,
+			"`prefix` of user names, - for none; default: the issuer's URL and #, or none with the claim email", ""},
+		{"authentication.oidc.groupsClaim", "oidc-groups-claim", &authn.OIDC.GroupsClaim, nil,
+			"`claim` with the groups", ""},
+		{"authentication.oidc.groupsPrefix", "oidc-groups-prefix", &authn.OIDC.GroupsPrefix, nil,
+			"`prefix` of groups", ""},
+		{"authentication.oidc.signingAlgs", "oidc-signing-algs", &authn.OIDC.SigningAlgs, nil,
+			"signature `algorithms` of ID tokens that are accepted", ""},
+		{"authentication.oidc.requiredClaims", "oidc-required-claim", &authn.OIDC.RequiredClaims, nil,
+			"`claims` that an ID token must have, as claim=value", ""},
+		{"authentication.webhook.configFile", "authentication-token-webhook-config-file", &authn.Webhook.ConfigFile, nil,
+			"kubeconfig `file` of a webhook that reviews tokens which nothing else accepts", ""},
+		{"authentication.webhook.version", "authentication-token-webhook-version", &authn.Webhook.Version, nil,
+			"`version` of the TokenReviews for the webhook, v1 or v1beta1", ""},
+		{"authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl", &authn.Webhook.CacheTTL, between(time.Duration(0), 24*time.Hour),
+			"`time` for which the webhook's responses are cached", ""},
 		{"authentication.tokenTTL", "authentication-token-ttl", &authn.TokenTTL, between(time.Millisecond, time.Hour),
 			"`time` for which an accepted token is cached",
 			"each token in use costs a signature check in this time"},
@@ -76,6 +104,12 @@ func (s *Standalone) authenticationSettings() section {
 		{"authentication.cacheSize", "authentication-cache-size", &authn.CacheSize, between(1, 10_000_000),
 			"maximum `number` of cached tokens, and of cached certificates",
 			"each entry holds the user information of the token; tokens that are not cached are checked on each request"},
+	}}
+}
+
+func (s *Standalone) tokenSettings() section {
+	authn := &s.Authentication
+	return section{"Service account tokens", []setting{
 		{"authentication.serviceAccounts.issuer", "service-account-issuer", &authn.ServiceAccounts.Issuer, nil,
 			"issuer of service account tokens, a `URL`", ""},
 		{"authentication.serviceAccounts.audiences", "api-audiences", &authn.ServiceAccounts.Audiences, nil,
@@ -85,8 +119,23 @@ func (s *Standalone) authenticationSettings() section {
 			"tokens that the generated key has signed are no longer accepted"},
 		{"authentication.serviceAccounts.keyFiles", "service-account-key-file", &authn.ServiceAccounts.KeyFiles, nil,
 			"PEM `files` with further public keys, or certificates, that verify service account tokens", ""},
+	}}
+}
+
+func (s *Standalone) authorizationSettings() section {
+	return section{"Authorization", []setting{
 		{"authorization.mode", "authorization-mode", &s.Authorization.Mode, nil,
-			"`mode` of authorization: RBAC; Node,RBAC, with which kubelets need no roles, and read only what their own Pods use; or AlwaysAllow, with which every authenticated client may do everything",
+			"`modes` of authorization, in their order, of RBAC, Node, Webhook, AlwaysAllow and AlwaysDeny; with Node,RBAC, kubelets need no roles, and read only what their own Pods use; with AlwaysAllow, every authenticated client may do everything",
 			"with Node, all nodes, Pods and volumes are in memory once more"},
+		{"authorization.configFile", "authorization-config", &s.Authorization.ConfigFile, nil,
+			"`file` with an AuthorizationConfiguration, which replaces the modes; it is read again when it changes", ""},
+		{"authorization.webhook.configFile", "authorization-webhook-config-file", &s.Authorization.Webhook.ConfigFile, nil,
+			"kubeconfig `file` of the webhook of the mode Webhook", ""},
+		{"authorization.webhook.version", "authorization-webhook-version", &s.Authorization.Webhook.Version, nil,
+			"`version` of the SubjectAccessReviews for the webhook, v1 or v1beta1", ""},
+		{"authorization.webhook.authorizedTTL", "authorization-webhook-cache-authorized-ttl", &s.Authorization.Webhook.AuthorizedTTL, between(time.Duration(0), 24*time.Hour),
+			"`time` for which permissions of the webhook are cached", ""},
+		{"authorization.webhook.unauthorizedTTL", "authorization-webhook-cache-unauthorized-ttl", &s.Authorization.Webhook.UnauthorizedTTL, between(time.Duration(0), 24*time.Hour),
+			"`time` for which rejections of the webhook are cached", ""},
 	}}
 }

@@ -145,13 +145,15 @@ func (c *cluster) buildStandalone(s *config.Standalone, so *StandaloneOptions, o
 	}
 	header := requestHeaderOptions(&so.KubeAPIServer.RequestHeader)
 	header.NoDefaults = true
+	anonymous, paths := origin.server.Anonymous()
 	if err := c.addIdentity(authn.Options{
 		TokenReviewer: tokenReviewer{origin.server},
 		ClientCAs:     origin.material.CA.CertPEM, ClientCAFile: s.Authentication.ClientCAFile,
 		RequestHeader: header,
-		Anonymous:     s.Authentication.Anonymous,
-		SuccessTTL:    s.Authentication.TokenTTL, FailureTTL: s.Authentication.TokenFailureTTL,
-		Settings: review.Settings{CacheSize: s.Authentication.CacheSize},
+		Anonymous:     anonymous, AnonymousPaths: paths,
+		UnverifiedReviews: tokenChecks,
+		SuccessTTL:        s.Authentication.TokenTTL, FailureTTL: s.Authentication.TokenFailureTTL,
+		Settings: review.Settings{CacheSize: s.Authentication.CacheSize, ReviewTimeout: tokenTimeout},
 	}, authz.Options{
 		Decider: decider{origin.server}, TrustedByUpstream: true,
 	}); err != nil {
@@ -198,6 +200,14 @@ const progressWait = 3 * time.Second
 // readyWait is how long a store elsewhere has to answer before it is said not to be
 // ready: probes wait for a second or a few.
 const readyWait = 800 * time.Millisecond
+
+// tokenTimeout bounds the check of a token. It is longer than the library waits for a webhook (package
+// token/cache: sharedLookupTimeout).
+const tokenTimeout = 40 * time.Second
+
+// tokenChecks is how many tokens that are not cached are checked at a time: as many requests as
+// kube-apiserver serves, so that tokens whose webhook hangs delay no others.
+const tokenChecks = 600
 
 // progress is a watch of the origin as the proxy knows it.
 type progress struct{ tracker *registry.Tracker }

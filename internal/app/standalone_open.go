@@ -188,7 +188,11 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 			PublishedClientCA:        published,
 			RequestHeader:            proxies.header,
 			TokenFile:                c.Authentication.TokenAuthFile,
+			BootstrapTokens:          c.Authentication.BootstrapTokens,
+			UncachedTokens:           true, // the authenticator in front caches the results
+			Authentication:           externalAuthentication(&c.Authentication),
 			DisableAnonymous:         !c.Authentication.Anonymous,
+			AnonymousIsSet:           o.KubeAPIServer.AnonymousIsSet || !c.Authentication.Anonymous,
 			ServiceAccountKey:        signingKey,
 			ServiceAccountPublicKeys: publicKeys,
 			Issuer:                   tokens.Issuer,
@@ -199,6 +203,7 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 			Audiences:                tokens.Audiences,
 			AlwaysAllow:              c.Authorization.Mode == config.AuthorizeAlways,
 			AuthorizeNodes:           c.Authorization.Mode == config.AuthorizeNodes,
+			Authorization:            externalAuthorization(&c.Authorization),
 		},
 		AdvertiseAddress: advertised, NoEndpoints: o.KubeAPIServer.NoEndpoints || c.AdvertiseAddress != "" && !permitsEndpoints(advertised.Addr()), SharedStore: len(c.Etcd.Servers) > 0,
 		ServiceCIDRs: services, Resources: resources,
@@ -216,6 +221,34 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 		return err
 	}
 	return a.addControllers(c, signingKey)
+}
+
+func externalAuthentication(a *config.StandaloneAuthentication) access.Authentication {
+	required, _ := a.OIDC.Required()
+	out := access.Authentication{ConfigFile: a.ConfigFile, OIDC: access.OIDC{
+		IssuerURL: a.OIDC.IssuerURL, ClientID: a.OIDC.ClientID, CAFile: a.OIDC.CAFile,
+		UsernameClaim: a.OIDC.UsernameClaim, UsernamePrefix: a.OIDC.UsernamePrefix,
+		GroupsClaim: a.OIDC.GroupsClaim, GroupsPrefix: a.OIDC.GroupsPrefix,
+		SigningAlgs: a.OIDC.SigningAlgs, RequiredClaims: required,
+	}}
+	if a.OIDC.IssuerURL == "" {
+		out.OIDC = access.OIDC{}
+	}
+	if a.Webhook.ConfigFile != "" {
+		out.Webhook = access.TokenWebhook(a.Webhook)
+	}
+	return out
+}
+
+// externalAuthorization returns nothing for the modes that server.Identity has.
+func externalAuthorization(a *config.StandaloneAuthorization) (out access.Authorization) {
+	switch {
+	case a.ConfigFile != "":
+		return access.Authorization{ConfigFile: a.ConfigFile}
+	case a.Mode == config.AuthorizeRBAC, a.Mode == config.AuthorizeNodes, a.Mode == config.AuthorizeAlways:
+		return access.Authorization{}
+	}
+	return access.Authorization{Modes: a.Modes(), Webhook: access.AccessWebhook(a.Webhook)}
 }
 
 // frontProxy is how the server authenticates to aggregated API servers, and what they learn about it.

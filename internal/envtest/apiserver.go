@@ -221,8 +221,13 @@ func parse(args []string) (flagValues, error) {
 
 // sameFlags are flags that a standalone has under the same name.
 var sameFlags = []string{
-	"advertise-address", "api-audiences", "audit-log-path", "client-ca-file", "disable-admission-plugins", "enable-admission-plugins",
+	"advertise-address", "api-audiences", "audit-log-path", "authentication-config", "authentication-token-webhook-cache-ttl",
+	"authentication-token-webhook-config-file", "authentication-token-webhook-version", "authorization-config",
+	"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl", "authorization-webhook-config-file",
+	"authorization-webhook-version", "client-ca-file", "disable-admission-plugins", "enable-admission-plugins", "enable-bootstrap-token-auth",
 	"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-prefix", "etcd-servers", "event-ttl", "http2-max-streams-per-connection",
+	"oidc-ca-file", "oidc-client-id", "oidc-groups-claim", "oidc-groups-prefix", "oidc-issuer-url", "oidc-required-claim",
+	"oidc-signing-algs", "oidc-username-claim", "oidc-username-prefix",
 	"service-account-key-file", "service-account-signing-key-file", "service-cluster-ip-range", "service-node-port-range",
 	"tls-cert-file", "tls-cipher-suites", "tls-min-version", "tls-private-key-file", "token-auth-file",
 }
@@ -245,7 +250,8 @@ func (g flagValues) settings() ([]string, error) {
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return nil, fmt.Errorf("--secure-port must be a port, not %q", port)
 	}
-	out := []string{"--listen=" + net.JoinHostPort(bind, port), "--admin-listen=", "--shutdown-drain=0s"}
+	out := []string{"--listen=" + net.JoinHostPort(bind, port), "--admin-listen=", "--shutdown-drain=0s",
+		"--authentication-token-failure-ttl=1ms"} // kube-apiserver does not cache rejections
 	for _, name := range sameFlags {
 		for _, value := range g[name] {
 			if value != "" {
@@ -268,13 +274,15 @@ func (g flagValues) settings() ([]string, error) {
 			out = append(out, "--audit-log-max-backups="+retainAll)
 		}
 	}
-	authorization, err := g.authorization()
-	return slices.Concat(out, authorization, g.certificate()), err
+	if g.last("authorization-config") != "" && len(g.list("authorization-mode")) > 0 {
+		return nil, errors.New("--authorization-config cannot be set together with --authorization-mode")
+	}
+	return slices.Concat(out, g.authorization(), g.certificate()), nil
 }
 
 // further returns the settings that the standalone does not have.
 func (g flagValues) further() (config.KubeAPIServer, error) {
-	k := config.KubeAPIServer{RuntimeConfig: g.list("runtime-config")}
+	k := config.KubeAPIServer{RuntimeConfig: g.list("runtime-config"), AnonymousIsSet: g.last("anonymous-auth") != ""}
 	if issuers := g["service-account-issuer"]; len(issuers) > 1 {
 		k.AcceptedIssuers = issuers[1:]
 	}
@@ -361,31 +369,21 @@ func (g flagValues) checkProxies() error {
 
 // authorization translates --authorization-mode and --anonymous-auth. As in kube-apiserver, the
 // default mode is AlwaysAllow, which does not accept anonymous requests.
-func (g flagValues) authorization() ([]string, error) {
-	mode := config.AuthorizeAlways
-	modes := g.list("authorization-mode")
-	for _, m := range modes {
-		if !slices.Contains([]string{"AlwaysAllow", "Node", "RBAC"}, m) {
-			return nil, fmt.Errorf("--authorization-mode=%s is not supported: the modes are Node, RBAC and AlwaysAllow", m)
-		}
+func (g flagValues) authorization() (out []string) {
+	modes, anonymous := g.list("authorization-mode"), g.last("anonymous-auth")
+	if len(modes) == 0 && g.last("authorization-config") == "" {
+		modes = []string{config.AuthorizeAlways}
 	}
-	switch hasRBAC, hasNode := slices.Contains(modes, "RBAC"), slices.Contains(modes, "Node"); {
-	case len(modes) == 0, slices.Contains(modes, "AlwaysAllow"):
-	case !hasRBAC:
-		return nil, errors.New("--authorization-mode=Node is not supported without RBAC")
-	case hasNode:
-		mode = config.AuthorizeNodes
-	default:
-		mode = config.AuthorizeRBAC
-	}
-	anonymous := g.last("anonymous-auth")
-	if mode == config.AuthorizeAlways {
+	if slices.Contains(modes, config.AuthorizeAlways) {
 		anonymous = "false"
 	}
-	if anonymous == "" {
-		anonymous = "true"
+	if len(modes) > 0 {
+		out = append(out, "--authorization-mode="+strings.Join(modes, ","))
 	}
-	return []string{"--authorization-mode=" + string(mode), "--anonymous-auth=" + anonymous}, nil
+	if anonymous != "" {
+		out = append(out, "--anonymous-auth="+anonymous)
+	}
+	return out
 }
 
 // certificate returns the certificate in --cert-dir, unless --tls-cert-file names another one.

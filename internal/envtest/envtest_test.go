@@ -45,7 +45,7 @@ func TestParseAPIServer(t *testing.T) {
 func TestAuthorizationDefaults(t *testing.T) {
 	for _, args := range [][]string{{server}, {server, "--anonymous-auth=true", "--authorization-mode=RBAC,AlwaysAllow"}} {
 		a, err := ParseAPIServer(args, "")
-		if err != nil || a.Config.Authorization.Mode != config.AuthorizeAlways || a.Config.Authentication.Anonymous {
+		if err != nil || !slices.Contains(a.Config.Authorization.Modes(), config.AuthorizeAlways) || a.Config.Authentication.Anonymous {
 			t.Errorf("%v: %+v, %v", args, a, err)
 		}
 	}
@@ -75,23 +75,25 @@ func TestWrongFlags(t *testing.T) {
 		"--cloud-provider=x":                     "--cloud-provider is not a flag of kube-apiserver; see kube-apiserver --help",
 		"--secure-prt=1":                         "--secure-prt is not a flag of kube-apiserver; did you mean --secure-port?",
 		"--secure-port":                          "--secure-port needs a value",
-		server + " --authorization-mode=Webhook": "--authorization-mode=Webhook is not supported: the modes are Node, RBAC and AlwaysAllow",
-		server + " --authorization-mode=Node":    "--authorization-mode=Node is not supported without RBAC",
-		server + " --authorization-webhook-config-file=x":                           "--authorization-webhook-config-file is not supported: the authorization modes are Node, RBAC and AlwaysAllow",
-		server + " --bind-address=localhost":                                        `--bind-address must be an IP address, not "localhost"`,
-		server + " --secure-port=https":                                             `--secure-port must be a port, not "https"`,
-		server + " --audit-log-maxsize=5Mi":                                         `--audit-log-maxsize must be a number, not "5Mi"`,
-		server + " --request-timeout=5s":                                            `--request-timeout must be 1m0s, not "5s": requests have this timeout`,
-		server + " --allow-privileged=false":                                        `--allow-privileged must be true, not "false": pods may be privileged`,
-		server + " --etcd-compaction-interval=-1s":                                  `--etcd-compaction-interval must be a duration such as 5m, or 0 for no compaction, not "-1s"`,
-		server + " --admission-control=X":                                           `--admission-control must name admission plugins, and there is no "X"; there are ` + strings.Join(kubenames.AdmissionPlugins(), ", "),
-		server + " --enable-admission-plugins=Prioriti":                             `--enable-admission-plugins must name admission plugins, and there is no "Prioriti"; did you mean "Priority"?`,
-		server + " --disable-http2-serving":                                         "--disable-http2-serving is not supported: HTTP/2 is served",
-		server + " --service-cluster-ip-range=10.0.0.0/24,10.1.0.0/24":              `--service-cluster-ip-range must be one CIDR, or one of IPv4 and one of IPv6, not "10.0.0.0/24,10.1.0.0/24"`,
-		server + " --service-account-issuer=https://a --service-account-issuer=":    "--service-account-issuer must not be empty",
-		server + " --service-account-max-token-expiration=1m":                       `--service-account-max-token-expiration must be a duration between 1h and 2^32 seconds, not "1m"`,
-		server + " --admission-control= --disable-admission-plugins=ServiceAccount": "--admission-control cannot be set together with --enable-admission-plugins or --disable-admission-plugins",
-		server + " --requestheader-client-ca-file=/none":                            "--requestheader-client-ca-file must be a file of certificates: open /none: no such file or directory",
+		server + " --authorization-mode=Webhook": "--authorization-mode needs --authorization-webhook-config-file, because it has the mode Webhook",
+		server + " --authorization-mode=ABAC":    "--authorization-mode must be of RBAC, Node, Webhook, AlwaysAllow, AlwaysDeny, not \"ABAC\"",
+		server + " --authorization-policy-file=x":                                          "--authorization-policy-file is not supported: there is no authorization mode ABAC",
+		server + " --authorization-mode=RBAC --authorization-config=x":                     "--authorization-config cannot be set together with --authorization-mode",
+		server + " --authorization-mode=Webhook --authorization-webhook-config-file=/none": "--authorization-webhook-config-file cannot be used: /none does not exist",
+		server + " --bind-address=localhost":                                               `--bind-address must be an IP address, not "localhost"`,
+		server + " --secure-port=https":                                                    `--secure-port must be a port, not "https"`,
+		server + " --audit-log-maxsize=5Mi":                                                `--audit-log-maxsize must be a number, not "5Mi"`,
+		server + " --request-timeout=5s":                                                   `--request-timeout must be 1m0s, not "5s": requests have this timeout`,
+		server + " --allow-privileged=false":                                               `--allow-privileged must be true, not "false": pods may be privileged`,
+		server + " --etcd-compaction-interval=-1s":                                         `--etcd-compaction-interval must be a duration such as 5m, or 0 for no compaction, not "-1s"`,
+		server + " --admission-control=X":                                                  `--admission-control must name admission plugins, and there is no "X"; there are ` + strings.Join(kubenames.AdmissionPlugins(), ", "),
+		server + " --enable-admission-plugins=Prioriti":                                    `--enable-admission-plugins must name admission plugins, and there is no "Prioriti"; did you mean "Priority"?`,
+		server + " --disable-http2-serving":                                                "--disable-http2-serving is not supported: HTTP/2 is served",
+		server + " --service-cluster-ip-range=10.0.0.0/24,10.1.0.0/24":                     `--service-cluster-ip-range must be one CIDR, or one of IPv4 and one of IPv6, not "10.0.0.0/24,10.1.0.0/24"`,
+		server + " --service-account-issuer=https://a --service-account-issuer=":           "--service-account-issuer must not be empty",
+		server + " --service-account-max-token-expiration=1m":                              `--service-account-max-token-expiration must be a duration between 1h and 2^32 seconds, not "1m"`,
+		server + " --admission-control= --disable-admission-plugins=ServiceAccount":        "--admission-control cannot be set together with --enable-admission-plugins or --disable-admission-plugins",
+		server + " --requestheader-client-ca-file=/none":                                   "--requestheader-client-ca-file must be a file of certificates: open /none: no such file or directory",
 		server + " --requestheader-client-ca-file=../../config/testdata/files/ca.crt --client-ca-file=../../config/testdata/files/ca.crt": "--requestheader-allowed-names must be set, because --requestheader-client-ca-file and --client-ca-file have a certificate in common",
 		server + " --proxy-client-cert-file=/none":                             "--proxy-client-cert-file and --proxy-client-key-file must be files of a certificate and of its key: open /none: no such file or directory",
 		server + " --kubelet-client-key=/none":                                 "--kubelet-client-certificate and --kubelet-client-key must be files of a certificate and of its key: open : no such file or directory",

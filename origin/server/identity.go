@@ -12,9 +12,19 @@ import (
 // allows.
 func (s *Server) Authorizer() authorizer.Authorizer { return s.access.Authorizer }
 
+// Anonymous reports whether requests without credentials are served as system:anonymous, and for which
+// paths only; for all of them if there are none.
+func (s *Server) Anonymous() (enabled bool, paths []string) {
+	for _, c := range s.access.Anonymous.Conditions {
+		paths = append(paths, c.Path)
+	}
+	return s.access.Anonymous.Enabled, paths
+}
+
 // AuthenticateToken authenticates a bearer token, as the Handler does for the Authorization header
 // of a request.
 func (s *Server) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	ctx = authenticator.WithAudiences(ctx, s.access.Audiences)
 	req := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(ctx)
 	return s.access.Authenticator.AuthenticateRequest(req)
 }

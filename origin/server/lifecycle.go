@@ -154,6 +154,9 @@ func (s *Server) shutdown() error {
 		s.running()
 	}
 	s.loopback.transport.Close()
+	if s.access != nil {
+		s.access.Wait()
+	}
 	if s.informers != nil {
 		s.informers.Shutdown()
 	}

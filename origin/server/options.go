@@ -80,9 +80,17 @@ type Identity struct {
 	RequestHeader access.RequestHeader
 	// TokenFile is the path of a CSV file of tokens (token,user,uid,"group1,group2").
 	TokenFile string
+	// BootstrapTokens accepts the tokens of Secrets of type bootstrap.kubernetes.io/token.
+	BootstrapTokens bool
+	// UncachedTokens checks a token whenever it is presented, for callers that cache the results.
+	UncachedTokens bool
+	// Authentication are further authenticators.
+	Authentication access.Authentication
 	// DisableAnonymous answers 401 to requests without credentials, instead of
 	// serving them as system:anonymous.
 	DisableAnonymous bool
+	// AnonymousIsSet excludes that the file of Authentication sets what DisableAnonymous does.
+	AnonymousIsSet bool
 	// ServiceAccountKey signs service-account tokens: *rsa.PrivateKey or *ecdsa.PrivateKey.
 	ServiceAccountKey any
 	// ServiceAccountPublicKeys verify them besides the signing key's own.
@@ -104,6 +112,8 @@ type Identity struct {
 	AlwaysAllow bool
 	// AuthorizeNodes puts the Node authorizer before RBAC.
 	AuthorizeNodes bool
+	// Authorization, if it has modes or a file, replaces AlwaysAllow and AuthorizeNodes.
+	Authorization access.Authorization
 }
 
 // KubeletClient configures requests to kubelets by paths of PEM files, which are read again when

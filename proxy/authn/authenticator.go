@@ -158,7 +158,7 @@ func (a *Authenticator) authenticate(ctx context.Context, r *api.Request) (*Iden
 	switch {
 	case len(errs) > 0:
 		return nil, errors.Join(errs...)
-	case a.opts.Anonymous:
+	case a.opts.Anonymous && (len(a.opts.AnonymousPaths) == 0 || slices.Contains(a.opts.AnonymousPaths, r.Path)):
 		return a.anonymous, nil
 	}
 	return nil, fmt.Errorf("%w: no credentials", ErrUnauthenticated)

@@ -24,8 +24,10 @@ type Options struct {
 	ClientCAs    []byte
 	// RequestHeader describes authenticating front proxies.
 	RequestHeader RequestHeaderOptions
-	// Anonymous accepts requests without credentials as system:anonymous.
-	Anonymous bool
+	// Anonymous accepts requests without credentials as system:anonymous: those for AnonymousPaths, or all
+	// if there are none.
+	Anonymous      bool
+	AnonymousPaths []string
 	// GatewayToken is a bearer token for the gateway's own identity, which the sidecar listener
 	// grants as well; "" for none.
 	GatewayToken Token
@@ -39,6 +41,8 @@ type Options struct {
 	// UnverifiedTokens is how many requests wait for the review of an unverified token; further
 	// ones are answered 429 (default 500).
 	UnverifiedTokens int
+	// UnverifiedReviews is how many reviews of unverified tokens are in flight at a time (default 8).
+	UnverifiedReviews int
 	// Settings: OfflineTTL is how much longer than SuccessTTL an accepted token is valid offline,
 	// unless the token itself has expired (see Identity.Offline). CacheSize limits the tokens and the
 	// certificates (default 8192 of each).
@@ -49,6 +53,7 @@ func (o *Options) setDefaults() {
 	o.SuccessTTL = cmp.Or(o.SuccessTTL, defaults.TokenTTL)
 	o.FailureTTL = cmp.Or(o.FailureTTL, defaults.TokenFailureTTL)
 	o.UnverifiedTokens = cmp.Or(o.UnverifiedTokens, defaultUnverifiedTokens)
+	o.UnverifiedReviews = cmp.Or(o.UnverifiedReviews, unverifiedReviews)
 	o.Complete(defaults.TokenCacheSize)
 	o.RequestHeader.setDefaults()
 }

@@ -55,7 +55,7 @@ func newTokens(opts Options, metrics map[tokenResult]prometheus.Counter) *tokens
 		opts: opts, metrics: metrics,
 		results:    review.NewCache[CredentialKey, tokenReview](opts.CacheSize),
 		rejected:   review.NewCache[CredentialKey, tokenReview](opts.CacheSize),
-		unverified: unverified{slots: make(chan struct{}, unverifiedReviews)},
+		unverified: unverified{slots: make(chan struct{}, opts.UnverifiedReviews)},
 		reviews:    review.New("tokenreviews", &opts.Settings),
 	}
 	t.unverified.limit.Store(int64(opts.UnverifiedTokens))

@@ -14,7 +14,7 @@ import (
 // the upstream has not accepted recently, therefore get a small share of the reviews: they wait for
 // each other, and no other request waits for them.
 const (
-	// unverifiedReviews is how many of their reviews are in flight at a time.
+	// unverifiedReviews is how many of their reviews are in flight at a time by default.
 	unverifiedReviews = 8
 	// unverifiedWait is how long such a review waits for a slot.
 	unverifiedWait = 3 * time.Second

@@ -16,6 +16,7 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
@@ -58,8 +59,13 @@ type Config struct {
 	// TokenFile is the path of a CSV file: token,user,uid,"group1,group2". It is read
 	// once. Empty: none.
 	TokenFile string
-	// Anonymous serves requests without credentials as system:anonymous.
-	Anonymous bool
+	// UncachedTokens checks a token whenever it is presented, for callers that cache the results.
+	UncachedTokens bool
+	// Anonymous serves requests without credentials as system:anonymous. AnonymousIsSet excludes that the
+	// file of Authentication sets it.
+	Anonymous, AnonymousIsSet bool
+	// Authentication are further authenticators.
+	Authentication Authentication
 	// BootstrapTokens accepts the tokens of secrets of type
 	// bootstrap.kubernetes.io/token in kube-system.
 	BootstrapTokens bool
@@ -77,6 +83,8 @@ type Config struct {
 	AlwaysAllow bool
 	// Nodes puts the Node authorizer before RBAC, as --authorization-mode=Node,RBAC does.
 	Nodes bool
+	// Authorization, if it has modes or a file, replaces AlwaysAllow and Nodes.
+	Authorization Authorization
 	// Client is privileged and must not authenticate by a service-account token. It
 	// may be unusable until the server serves.
 	Client kubernetes.Interface
@@ -111,6 +119,8 @@ type Access struct {
 	Authenticator authenticator.Request
 	// Audiences that a token has to be meant for, one of them.
 	Audiences authenticator.Audiences
+	// Anonymous says which requests without credentials are served as system:anonymous.
+	Anonymous apiserver.AnonymousAuthConfig
 	// RequestHeader is how front proxies name users; nil without a CA of theirs.
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
 	// Published is the configuration from which extension API servers learn how to authenticate
@@ -124,7 +134,13 @@ type Access struct {
 	Tokens serviceaccount.TokenGenerator
 	// PublicKeys verify service account tokens; nil if there are none.
 	PublicKeys serviceaccount.PublicKeysGetter
+
+	background sync.WaitGroup
 }
+
+// Wait waits, after the context of New has ended, until the files of the configuration are no longer
+// followed.
+func (a *Access) Wait() { a.background.Wait() }
 
 // New builds an Access. The authorizer permits only system:masters until the informers have synced. With
 // Nodes, a goroutine of Kubernetes waits for that, too, and never ends if they do not sync.
@@ -138,6 +154,13 @@ func New(ctx context.Context, cfg Config) (*Access, error) {
 	}
 	if err := a.addAuthenticator(ctx, cfg); err != nil {
 		return nil, err
+	}
+	if len(cfg.Authorization.Modes) > 0 || cfg.Authorization.ConfigFile != "" {
+		var err error
+		if a.Authorizer, a.RuleResolver, err = cfg.Authorization.build(ctx, cfg.Informers); err != nil {
+			return nil, err
+		}
+		return a, nil
 	}
 	if cfg.AlwaysAllow {
 		always := authorizerfactory.NewAlwaysAllowAuthorizer()
@@ -192,13 +215,15 @@ func (a *Access) addAuthenticator(ctx context.Context, cfg Config) error {
 		BootstrapToken:            cfg.BootstrapTokens,
 		TokenAuthFile:             cfg.TokenFile,
 		APIAudiences:              a.Audiences,
-		TokenSuccessCacheTTL:      tokenCacheTTL,
 		ServiceAccountIssuers:     cfg.Issuers,
 		ServiceAccountLookup:      true,
 		ServiceAccountTokenGetter: live{cfg.Client},
 		SecretsWriter:             cfg.Client.CoreV1(),
 
 		ServiceAccountPublicKeysGetter: a.PublicKeys,
+	}
+	if !cfg.UncachedTokens {
+		kube.TokenSuccessCacheTTL = tokenCacheTTL
 	}
 	if cfg.BootstrapTokens {
 		kube.BootstrapTokenAuthenticator = bootstrap.NewTokenAuthenticator(secrets{cfg.Client})
@@ -238,9 +263,18 @@ func (a *Access) addAuthenticator(ctx context.Context, cfg Config) error {
 		a.Published.RequestHeaderAllowedNames = a.RequestHeader.AllowedClientNames
 		a.Published.RequestHeaderCA = ca
 	}
-	built, _, _, _, err := kube.New(ctx)
+	file, err := cfg.external(&kube)
 	if err != nil {
-		return fmt.Errorf("authenticators: %w", err)
+		return err
+	}
+	a.Anonymous = kube.Anonymous
+	built, update, _, _, err := kube.New(ctx)
+	if err != nil {
+		return cfg.namedFault(err)
+	}
+	if file != nil {
+		f := &follower{options: file, update: update, anonymous: kube.AuthenticationConfig.DeepCopy().Anonymous, data: kube.AuthenticationConfigData}
+		a.background.Go(func() { f.run(ctx) })
 	}
 	if built == nil {
 		// The server would take nil to mean that no authentication is required.

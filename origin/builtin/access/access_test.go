@@ -210,6 +210,68 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
+// TestFaultsOfFiles checks that an error names the flag and the file, in one line.
+func TestFaultsOfFiles(t *testing.T) {
+	client := fake.NewClientset()
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: "
+	empty, junk := file("empty", ""), file("junk", "kind: Junk")
+	wrong := file("wrong", head+"AuthenticationConfiguration\njwt: [{issuer: {url: 'http://a', audiences: []}}]")
+	own := file("own", head+"AuthenticationConfiguration\njwt: [{issuer: {url: '"+issuer+"', audiences: [a]}, claimMappings: {username: {claim: sub, prefix: ''}}}]")
+	both := file("both", head+"AuthenticationConfiguration\nanonymous: {enabled: true}")
+	none := file("none", head+"AuthorizationConfiguration\nauthorizers: []")
+	named := file("named", head+"AuthorizationConfiguration\nauthorizers: [{type: RBAC, name: other}]")
+	abac := file("abac", head+"AuthorizationConfiguration\nauthorizers: [{type: ABAC, name: abac}]")
+	authentication := func(path string) Config { return Config{Authentication: Authentication{ConfigFile: path}} }
+	authorization := func(path string) Config { return Config{Authorization: Authorization{ConfigFile: path}} }
+	tokens := func(path, version string) Config {
+		return Config{Authentication: Authentication{Webhook: TokenWebhook{ConfigFile: path, Version: version}}}
+	}
+	access := func(path string) Config {
+		return Config{Authorization: Authorization{Modes: []string{"Webhook"}, Webhook: AccessWebhook{ConfigFile: path, Version: "v1"}}}
+	}
+	fixed := authentication(both)
+	fixed.AnonymousIsSet = true
+	disallowed := authentication(own)
+	disallowed.Issuers = []string{issuer}
+	for _, tc := range []struct {
+		cfg              Config
+		flag, file, want string
+	}{
+		{authentication("/none"), "authentication-config", "/none", "no such file"},
+		{authentication(empty), "authentication-config", empty, "empty config data"},
+		{authentication(junk), "authentication-config", junk, "Junk"},
+		{authentication(wrong), "authentication-config", wrong, "URL scheme must be https"},
+		{disallowed, "authentication-config", own, "URL must not overlap with disallowed issuers"},
+		{fixed, "authentication-config", both, "--anonymous-auth flag cannot be set"},
+		{Config{Authentication: Authentication{OIDC: OIDC{IssuerURL: "https://a", ClientID: "b", CAFile: "/none"}}}, "oidc-issuer-url", "https://a", "no such file"},
+		{Config{Authentication: Authentication{OIDC: OIDC{IssuerURL: "https://a", ClientID: "b", UsernameClaim: "sub", SigningAlgs: []string{"none"}}}}, "oidc-issuer-url", "https://a", "none"},
+		{tokens("/none", "v1"), "authentication-token-webhook-config-file", "/none", "no such file"},
+		{tokens(junk, "v1"), "authentication-token-webhook-config-file", junk, ""},
+		{authorization("/none"), "authorization-config", "/none", "no such file"},
+		{authorization(junk), "authorization-config", junk, "Junk"},
+		{authorization(none), "authorization-config", none, "at least one authorization mode must be defined"},
+		{authorization(named), "authorization-config", named, "expected name rbac"},
+		{authorization(abac), "authorization-config", abac, ""},
+		{access("/none"), "authorization-webhook-config-file", "/none", "no such file"},
+		{access(junk), "authorization-webhook-config-file", junk, ""},
+		{Config{Authorization: Authorization{Modes: []string{"Other"}}}, "authorization-mode", "Other", "unknown authorization mode"},
+	} {
+		tc.cfg.Client, tc.cfg.Informers = client, informers.NewSharedInformerFactory(client, 0)
+		_, err := New(t.Context(), tc.cfg)
+		if err == nil || !strings.HasPrefix(err.Error(), "--"+tc.flag+"="+tc.file+": ") || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want --%s=%s with %q", err, tc.flag, tc.file, tc.want)
+		}
+	}
+}
+
 func TestServiceAccountTokens(t *testing.T) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "sa-1"}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "worker", UID: "pod-1"}}

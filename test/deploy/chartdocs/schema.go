@@ -125,18 +125,17 @@ func (n *node) one() (map[string]any, error) {
 // choices returns the values of the configuration's enum types.
 func choices() map[reflect.Type][]any {
 	return map[reflect.Type][]any{
-		reflect.TypeFor[config.Mode]():              {config.Strict, config.Session},
-		reflect.TypeFor[config.Response]():          {config.Allow, config.Deny},
-		reflect.TypeFor[config.Switch]():            {"true", "false", true, false},
-		reflect.TypeFor[config.Profile]():           {config.NoProfile, config.Dashboard},
-		reflect.TypeFor[config.SelfReviews]():       {config.Forwarded, config.Cached},
-		reflect.TypeFor[config.AuthorizationMode](): {config.AuthorizeRBAC, config.AuthorizeNodes, config.AuthorizeAlways},
-		reflect.TypeFor[config.View]():              {config.Full, config.Redacted},
-		reflect.TypeFor[config.OverBudget]():        {config.RejectOverBudget, config.CachedOverBudget},
-		reflect.TypeFor[config.TLSVersion]():        {config.TLS12, config.TLS13},
-		reflect.TypeFor[config.Level]():             {"debug", "info", "warn", "error"},
-		reflect.TypeFor[config.Format]():            {config.Text, config.JSON},
-		reflect.TypeFor[config.Profiling]():         {"true", "false", true, false, config.ProfilingAuto},
+		reflect.TypeFor[config.Mode]():        {config.Strict, config.Session},
+		reflect.TypeFor[config.Response]():    {config.Allow, config.Deny},
+		reflect.TypeFor[config.Switch]():      {"true", "false", true, false},
+		reflect.TypeFor[config.Profile]():     {config.NoProfile, config.Dashboard},
+		reflect.TypeFor[config.SelfReviews](): {config.Forwarded, config.Cached},
+		reflect.TypeFor[config.View]():        {config.Full, config.Redacted},
+		reflect.TypeFor[config.OverBudget]():  {config.RejectOverBudget, config.CachedOverBudget},
+		reflect.TypeFor[config.TLSVersion]():  {config.TLS12, config.TLS13},
+		reflect.TypeFor[config.Level]():       {"debug", "info", "warn", "error"},
+		reflect.TypeFor[config.Format]():      {config.Text, config.JSON},
+		reflect.TypeFor[config.Profiling]():   {"true", "false", true, false, config.ProfilingAuto},
 	}
 }
 
