@@ -85,6 +85,7 @@ var arrows = []arrow{
 	{"proxy/authz", above("proxy/review", "proxy/authn")},
 	{"proxy/authz/responses", above("proxy/review", "proxy/authn", "proxy/authz", "proxy/inflight")},
 	{"proxy/audit", base},
+	{"proxy/tracing", base},
 	{"proxy/inflight", base},
 	{"proxy/healthz", base},
 	{"proxy/clusters", above("proxy/inflight", "proxy/healthz")},
@@ -137,6 +138,8 @@ var fences = []fence{
 		"internal/credentials", "internal/edgetest", "internal/envtest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "proxy/console", "cmd", "test",
 		"origin/server", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal", "origin/testapi",
 	}, tests: true},
+	// Spans are made in one place; the others see package tracing.
+	{library: "go.opentelemetry.io", allowed: []string{"proxy/tracing", "test"}, tests: true},
 	// Metrics are registered with the Registerer that was passed in, never with the global one.
 	{library: "github.com/prometheus/client_golang/prometheus/promauto"},
 }
