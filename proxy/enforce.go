@@ -19,8 +19,14 @@ func (g *Gateway) rejectBlocked(x *exchange) *api.Response {
 	if !blocked {
 		return nil
 	}
-	g.account.rejected.Count(reason.Blocked)
+	g.countRejected(x, reason.Blocked)
 	return x.fail(api.NewTooManyRequests(fmt.Sprintf("an operator has temporarily blocked the user agent at kubeweir, by the pattern %q", pattern), policy.Seconds(retry)))
+}
+
+// countRejected counts a rejection of the request.
+func (g *Gateway) countRejected(x *exchange, why reason.Rejection) {
+	g.account.rejected.Count(why)
+	x.span.SetReason(why.String())
 }
 
 var errOverBudget = errors.New("the sender is over an upstream budget")
@@ -33,7 +39,7 @@ func (g *Gateway) charge(ctx context.Context, x *exchange) (context.Context, *ap
 	}
 	var blocked bool
 	if x.Budgets, blocked = x.policy.ClientBudgetsOf(x.sender.User, x.Request); blocked {
-		g.account.rejected.Count(reason.Blocked)
+		g.countRejected(x, reason.Blocked)
 		return ctx, x.fail(api.NewTooManyRequests("a rule of kubeweir (block: true) blocks this client", policy.Seconds(policy.BlockedRetry)))
 	}
 	if x.Budgets.Exceeds(0) {
@@ -54,7 +60,7 @@ func (g *Gateway) restrict(x *exchange) *api.Response {
 
 // rejectByRule responds with a 403 that names the rule.
 func (g *Gateway) rejectByRule(x *exchange, why reason.Rejection, text string) *api.Response {
-	g.account.rejected.Count(why)
+	g.countRejected(x, why)
 	x.Decision.Reason = text
 	return x.fail(authz.Forbidden(x.Subject.User, authz.AttributesOf(x.Info), text))
 }
@@ -62,7 +68,7 @@ func (g *Gateway) rejectByRule(x *exchange, why reason.Rejection, text string) *
 // overBudget rejects a client that has exhausted a budget.
 func (g *Gateway) overBudget(x *exchange) *api.Response {
 	x.Budgets.Exceeded.Rule.Rejected.Add(1)
-	g.account.rejected.Count(reason.OverBudget)
+	g.countRejected(x, reason.OverBudget)
 	return x.fail(x.Budgets.Rejection())
 }
 

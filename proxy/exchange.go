@@ -30,6 +30,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
+	"github.com/kubeweir/kubeweir/proxy/tracing"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
@@ -70,7 +71,9 @@ type Options struct {
 	// Cluster is the name of the upstream if there are several, else "".
 	Cluster string
 	// Audit may be nil; then nothing is audited.
-	Audit      *audit.Log
+	Audit *audit.Log
+	// Tracer may be nil; then requests have no spans.
+	Tracer     *tracing.Tracer
 	Health     *healthz.Health
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
@@ -138,6 +141,8 @@ type exchange struct {
 	// sender is the authenticated client, once it is known. Subject is the identity that it acts
 	// as.
 	sender *authn.Identity
+	// span is the request's, from when its client is known; nil without tracing.
+	span *tracing.Span
 	// cost is the upstream load that the request has caused so far, except for a forwarded
 	// response. end ends a streaming response.
 	cost freshness.Cost

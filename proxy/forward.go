@@ -60,6 +60,9 @@ const forwardedHeader = "Kubeweir-Forwarded"
 
 // forwardCounted forwards a request, and counts why if it is a read.
 func (g *Gateway) forwardCounted(ctx context.Context, x *exchange, why reason.Forward) *api.Response {
+	if why != reason.NotForwarded {
+		x.span.SetReason(why.String()) // a rejection replaces it
+	}
 	resp := g.forward(ctx, x)
 	if why != reason.NotForwarded {
 		g.countForwarded(ctx, x, why, resp)

@@ -117,9 +117,10 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 	defer func() {
 		if !completed {
 			g.release(x) // a panic, which the transport contains
+			x.span.End(500, string(response.FromGateway), 0)
 		}
 	}()
-	ctx, resp := g.charge(ctx, x)
+	ctx, resp := g.charge(x.span.Context(ctx), x)
 	if resp == nil {
 		resp = g.impersonate(ctx, x)
 	}
@@ -207,6 +208,7 @@ func (g *Gateway) complete(x *exchange, resp *api.Response) *api.Response {
 			done(n, err)
 		}
 		g.account.metrics.observe(x, resp.Status, n)
+		x.span.End(resp.Status, string(x.source), n)
 		if !goesOn && !healthz.IsPath(x.Request.Path) {
 			g.account.usage.Add(x.client(), x.costOf(resp, n))
 			if x.source == response.FromUpstream {

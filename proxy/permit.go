@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/review"
 	"github.com/kubeweir/kubeweir/proxy/route"
+	"github.com/kubeweir/kubeweir/proxy/tracing"
 )
 
 // identify finds out who sends the request, and takes all credentials out of its header. A response
@@ -23,6 +24,7 @@ func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
 	}
 	x.sender = id
 	x.countReviews(id.Reviews)
+	x.span = g.Tracer.Start(tracing.Request{Request: x.Request, User: id.User, Began: x.began, AuditID: x.auditID})
 	return nil
 }
 
@@ -36,6 +38,7 @@ func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
 		x.countReviews(subject.Reviews)
 		x.Request.Header.EndToEnd()
 		x.Request.Header.Set("Audit-Id", x.auditID)
+		x.span.Inject(&x.Request.Header)
 		return nil
 	}
 	resp := g.rejectUnreviewed(ctx, x, err, reason.ImpersonationForbidden, reason.UserReviews)
@@ -80,17 +83,17 @@ func (g *Gateway) rejectUnreviewed(ctx context.Context, x *exchange, err error, 
 	}
 	switch resp.Status {
 	case 400:
-		g.account.rejected.Count(reason.ImpersonationInvalid)
+		g.countRejected(x, reason.ImpersonationInvalid)
 	case 401:
-		g.account.rejected.Count(reason.Unauthenticated)
+		g.countRejected(x, reason.Unauthenticated)
 	case 403:
-		g.account.rejected.Count(forbidden)
+		g.countRejected(x, forbidden)
 	case 429:
-		g.account.rejected.Count(busy)
+		g.countRejected(x, busy)
 	case 503:
-		g.account.rejected.Count(reason.ReviewUnavailable)
+		g.countRejected(x, reason.ReviewUnavailable)
 	default:
-		g.account.rejected.Count(reason.ReviewRejected)
+		g.countRejected(x, reason.ReviewRejected)
 	}
 	return resp
 }

@@ -62,7 +62,7 @@ func (g *Gateway) collectionOf(ctx context.Context, x *exchange, enc api.Encodin
 	case ctx.Err() != nil:
 		return nil, x.fail(err)
 	case apierrors.IsTooManyRequests(err):
-		g.account.rejected.Count(reason.CacheStarting)
+		g.countRejected(x, reason.CacheStarting)
 		return nil, x.fail(err)
 	}
 	g.Logger.Debug("collection cannot be used, forwarding", "resource", res.String(), "error", err)

@@ -42,7 +42,7 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 		limiter = g.forwards.redactedWatches
 	}
 	if !limiter.Acquire(x.user(), 1) {
-		g.account.rejected.Count(reason.Redacted)
+		g.countRejected(x, reason.Redacted)
 		return inflight.Rejected()
 	}
 	as, err := g.credentials(x.Subject, &x.Request.Header)
@@ -110,7 +110,7 @@ func (g *Gateway) redactResponse(x *exchange, resp *api.Response) *api.Response 
 
 // unredacted rejects a response that cannot be redacted.
 func (g *Gateway) unredacted(x *exchange, err error) *api.Response {
-	g.account.rejected.Count(reason.Redacted)
+	g.countRejected(x, reason.Redacted)
 	text := "a rule of kubeweir (view: redacted) shows this client a redacted view, and the upstream's response cannot be redacted: " + err.Error()
 	if errors.Is(err, response.ErrTooLarge) {
 		text += "; ask for pages (limit=500)"

@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
+	"github.com/kubeweir/kubeweir/proxy/tracing"
 )
 
 // respond serves a request whose client and settings are known: it asks package route what to do,
@@ -20,11 +21,31 @@ func (g *Gateway) respond(ctx context.Context, x *exchange) *api.Response {
 	g.gather(&x.Facts, x.policy, g.Resources)
 	defer func() { x.Reading, x.readState = nil, nil }() // a stream keeps x
 	for range route.MaxSteps {
-		if resp := g.execute(ctx, x, x.Next()); resp != nil {
+		d, began := x.Next(), x.span.Now()
+		resp := g.execute(ctx, x, d)
+		x.span.Waited(waitOf(d.Action), began)
+		if resp != nil {
 			return resp
 		}
 	}
 	return x.fail(apierrors.NewInternalError(errors.New("no decision about the request")))
+}
+
+// waitOf returns what a request waits for during an action.
+func waitOf(a route.Action) tracing.Wait {
+	switch a {
+	case route.Authorize, route.FindNamespaces:
+		return tracing.Authorization
+	case route.FindCollection:
+		return tracing.Collection
+	case route.CheckFreshness, route.Revalidate:
+		return tracing.Freshness
+	case route.ReadCache:
+		return tracing.Read
+	case route.Forward, route.ForwardShard, route.Coalesce:
+		return tracing.Upstream
+	}
+	return tracing.Nothing
 }
 
 // gather adds what is known about a request without asking, waiting or paying.
@@ -80,6 +101,7 @@ func (g *Gateway) execute(ctx context.Context, x *exchange, d route.Decision) (r
 		resp = g.offlineDiscovery(ctx, x)
 	case route.Discovery:
 		if resp = g.discovery(ctx, x); resp != nil && x.IsRead() && x.source == response.FromUpstream {
+			x.span.SetReason(d.Why.String())
 			g.countForwarded(ctx, x, d.Why, resp)
 		}
 	case route.OpenAPI:
@@ -131,7 +153,7 @@ func (g *Gateway) reject(ctx context.Context, x *exchange, d route.Decision) *ap
 	if d.Rejection == 0 || ctx.Err() != nil {
 		return resp
 	}
-	g.account.rejected.Count(d.Rejection)
+	g.countRejected(x, d.Rejection)
 	switch d.Rejection {
 	case reason.OverBudget:
 		x.Budgets.Exceeded.Rule.Rejected.Add(1)

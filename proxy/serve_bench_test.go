@@ -7,8 +7,19 @@ import (
 )
 
 // BenchmarkServe is one request's way through the gateway but for its transport.
-func BenchmarkServe(b *testing.B) {
-	bench := newGatewayBench(b, nil)
+func BenchmarkServe(b *testing.B) { benchmarkServe(b, newGatewayBench(b, nil)) }
+
+// BenchmarkServeTraced is BenchmarkServe with tracing, of every request and of none.
+func BenchmarkServeTraced(b *testing.B) {
+	for name, rate := range map[string]int32{"sampled": always, "not-sampled": 0} {
+		b.Run(name, func(b *testing.B) {
+			bench, _ := tracedBench(b, rate, nil)
+			benchmarkServe(b, bench)
+		})
+	}
+}
+
+func benchmarkServe(b *testing.B, bench *gatewayBench) {
 	for _, name := range []string{"a", "b", "c"} {
 		bench.source.Create(cachetest.Pods, cachetest.Pod("default/"+name, ""))
 	}

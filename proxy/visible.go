@@ -91,6 +91,6 @@ func visibleWarning(set *visible.Set) string {
 
 // visibleLimit rejects a watch because too many namespaces are being followed.
 func (g *Gateway) visibleLimit(x *exchange) *api.Response {
-	g.account.rejected.Count(reason.VisibleLimit)
+	g.countRejected(x, reason.VisibleLimit)
 	return x.fail(apierrors.NewTooManyRequests("the namespaces of too many watches are being followed, please try again later", 1))
 }
