@@ -55,7 +55,7 @@ var processPaths = []string{
 	"listen", "insecureListen", "sidecarHosts", "adminListen", "profiling", "console", "certDir", "serviceAccountDir", "tls",
 	"limits.maxConnections", "limits.maxStreams", "limits.maxHeaderBytes", "allClusters", clustersPath, profilesPath,
 	"timeouts.handshake", "timeouts.readHeader", "timeouts.idle", "timeouts.bodyIdle", "timeouts.write", "timeouts.ping", "timeouts.pingAnswer",
-	"audit", "log", "shutdown",
+	"audit", "tracing", "log", "shutdown",
 }
 
 // dividedPaths are folders that clusters cannot share.

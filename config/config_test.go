@@ -127,6 +127,12 @@ func TestBadFlags(t *testing.T) {
 		{[]string{kubeconfig, "--sidecar-hosts=a,b:1"}, `--sidecar-hosts must hold host names without port, not "b:1"`},
 		{[]string{kubeconfig, "--requestheader-allowed-names=a"}, "--requestheader-allowed-names has no effect without --requestheader-client-ca-file; set that too"},
 		{[]string{"--config", ""}, "--config must name a file"},
+		{[]string{kubeconfig, "--tracing-config-file=testdata/files/nothing"}, "--tracing-config-file cannot be used: testdata/files/nothing does not exist"},
+		{[]string{kubeconfig, "--tracing-config-file=testdata/files"}, "--tracing-config-file must be a file, and testdata/files is a directory"},
+		{[]string{kubeconfig, "--tracing-config-file=testdata/files/junk"}, "--tracing-config-file cannot be used: testdata/files/junk is no TracingConfiguration of apiserver.config.k8s.io/v1: it has no apiVersion and kind"},
+		{[]string{kubeconfig, "--tracing-config-file=testdata/files/tracing-field.yaml"}, "--tracing-config-file cannot be used: testdata/files/tracing-field.yaml is no TracingConfiguration of apiserver.config.k8s.io/v1: strict decoding error: unknown field \"samplingRate\""},
+		{[]string{kubeconfig, "--tracing-config-file=testdata/files/tracing-rate.yaml"}, "--tracing-config-file cannot be used: testdata/files/tracing-rate.yaml is invalid: samplingRatePerMillion: Invalid value: 1000001: sampling rate per million must be less than or equal to one million"},
+		{[]string{kubeconfig, "--tracing-config-file=testdata/files/tracing-scheme.yaml"}, "--tracing-config-file cannot be used: testdata/files/tracing-scheme.yaml is invalid: endpoint: Invalid value: \"https://127.0.0.1:4317\": unsupported scheme: https.  Options are none, dns, unix, or unix-abstract.  See https://github.com/grpc/grpc/blob/master/doc/naming.md"},
 		{[]string{"--config", "testdata/nothing.yaml"}, "--config: testdata/nothing.yaml does not exist"},
 		{[]string{"--config", "testdata"}, "--config: testdata cannot be read: is a directory"},
 		// If a flag overrides a field of the file, the error names the flag. It names the other

@@ -44,6 +44,7 @@ type Gateway struct {
 	Limits              Limits         `json:"limits"`
 	Timeouts            Timeouts       `json:"timeouts"`
 	Audit               Audit          `json:"audit"`
+	Tracing             Tracing        `json:"tracing"`
 	Log                 Log            `json:"log"`
 	Shutdown            Shutdown       `json:"shutdown"`
 }

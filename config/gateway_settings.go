@@ -57,7 +57,7 @@ func (g *Gateway) sections() []section {
 	}, tlsSettings(&g.TLS))}},
 		g.identitySections(), []section{g.stateSettings()}, limitSettings(&g.Limits), []section{
 			servingSettings(&g.Timeouts.ServingTimeouts), g.upstreamSettings(),
-			auditSettings(&g.Audit, &g.Log), shutdownSettings(&g.Shutdown),
+			auditSettings(&g.Audit, &g.Log), tracingSettings(&g.Tracing), shutdownSettings(&g.Shutdown),
 		})
 }
 

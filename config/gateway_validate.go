@@ -16,6 +16,7 @@ func (g *Gateway) validate(o *origins) {
 	g.checkServiceAccount(o)
 	g.checkUpstream(o)
 	checkAudit(o, &g.Audit)
+	checkTracing(o, &g.Tracing)
 	g.checkClusters(o)
 }
 

@@ -52,6 +52,11 @@ type Audit struct {
 	MaxBackups int    `json:"maxBackups"`
 }
 
+// Tracing determines where spans of requests are sent.
+type Tracing struct {
+	ConfigFile string `json:"configFile"`
+}
+
 // Profiling determines whether the admin listener serves /debug/pprof.
 type Profiling string
 

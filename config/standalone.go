@@ -37,6 +37,7 @@ type Standalone struct {
 	Limits         Limits                   `json:"limits"`
 	Timeouts       ServingTimeouts          `json:"timeouts"`
 	Audit          Audit                    `json:"audit"`
+	Tracing        Tracing                  `json:"tracing"`
 	Log            Log                      `json:"log"`
 	Shutdown       Shutdown                 `json:"shutdown"`
 }
@@ -194,6 +195,7 @@ func (s *Standalone) validate(o *origins) {
 	s.checkServices(o)
 	s.checkNames(o)
 	checkAudit(o, &s.Audit)
+	checkTracing(o, &s.Tracing)
 }
 
 func (s *Standalone) checkAddresses(o *origins) {

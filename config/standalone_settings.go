@@ -55,7 +55,7 @@ func (s *Standalone) sections() []section {
 				"the events of this time are on disk, and in memory if clients read them"},
 		}}},
 		limitSettings(&s.Limits), []section{
-			servingSettings(&s.Timeouts), auditSettings(&s.Audit, &s.Log), shutdownSettings(&s.Shutdown),
+			servingSettings(&s.Timeouts), auditSettings(&s.Audit, &s.Log), tracingSettings(&s.Tracing), shutdownSettings(&s.Shutdown),
 		})
 }
 

@@ -20,7 +20,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/contain"
-	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/clusters"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
@@ -33,7 +32,7 @@ type clusterSet struct {
 	registry  *prometheus.Registry // the process's
 	userAgent string
 	blocked   *policy.Blocked
-	audit     *audit.Log // may be nil
+	recorders recorders
 	drainTime time.Duration
 	health    *healthz.Health
 	router    *clusters.Router
@@ -111,7 +110,7 @@ func (s *clusterSet) connect(w *wanted) (*member, error) {
 
 // complete creates the other parts of a connected member.
 func (s *clusterSet) complete(m *member) error {
-	if err := m.build(&m.config.Gateway, "", s.audit); err != nil {
+	if err := m.build(&m.config.Gateway, "", s.recorders); err != nil {
 		return fmt.Errorf("cluster %s: %w", m.name, err)
 	}
 	m.target = s.router.NewTarget(m.name, m.handler)
@@ -141,8 +140,8 @@ func (s *clusterSet) connectAll(list []wanted) (members []*member, err error) {
 	return members, nil
 }
 
-func (s *clusterSet) completeAll(members []*member, log *audit.Log) error {
-	s.audit = log
+func (s *clusterSet) completeAll(members []*member, to recorders) error {
+	s.recorders = to
 	for _, m := range members {
 		if err := s.complete(m); err != nil {
 			return err

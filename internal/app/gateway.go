@@ -16,7 +16,6 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/app/certs"
 	"github.com/kubeweir/kubeweir/proxy"
-	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
@@ -54,6 +53,9 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	if err := s.addAudit(&c.Audit); err != nil {
 		return nil, err
 	}
+	if err := s.addTracer(&c.Tracing, "kubeweir-gateway"); err != nil {
+		return nil, err
+	}
 	if form.cert, err = certs.NewGenerated(c, log); err != nil {
 		return nil, err
 	}
@@ -63,12 +65,12 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	}
 	edgeOptions := form.edgeOptions(c, s.registry)
 	if s.several == nil {
-		if err := one.build(c, token, s.audit); err != nil {
+		if err := one.build(c, token, s.recorders()); err != nil {
 			return nil, err
 		}
 		return s, s.addEdge(one.handler, one.health, edgeOptions, &c.TLS)
 	}
-	if err := s.several.completeAll(members, s.audit); err != nil {
+	if err := s.several.completeAll(members, s.recorders()); err != nil {
 		return nil, err
 	}
 	s.several.clearState(c, configured(c))
@@ -86,7 +88,7 @@ func (c *cluster) connectTo(g *config.Gateway, access *rest.Config, userAgent st
 
 // build creates the parts in front of a remote cluster's client. token is the bearer token that
 // stands for the gateway's own identity, "" for none.
-func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) error {
+func (c *cluster) build(g *config.Gateway, token authn.Token, to recorders) error {
 	c.decides = g.ReviewsClients()
 	c.offlineFor.Store(int64(offlineTTL(g)))
 	reviews, err := kubernetes.NewForConfigAndClient(c.client.ClientGo())
@@ -126,7 +128,7 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 		revocation.Options{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
 		proxy.Options{CompressWatchLists: g.WatchListCompression, Policy: policyOf(g), Reachable: c.reachable,
 			Discovered: c.discovery.Documents, VisibleNamespaces: g.Authorization.VisibleNamespaces,
-			Cluster: c.name, Audit: log},
+			Cluster: c.name, Audit: to.audit, Tracer: to.tracer},
 	)
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/origin/storage/etcd"
+	"github.com/kubeweir/kubeweir/proxy/tracing/tracingtest"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md")
@@ -87,6 +88,7 @@ func allMetrics(t *testing.T) map[string]*metric {
 	c := config.Default()
 	c.Kubeconfig, c.CertDir, c.Audit.Path = filepath.Join(t.TempDir(), "kubeconfig"), t.TempDir(), filepath.Join(t.TempDir(), "audit")
 	c.State.Dir = t.TempDir()
+	c.Tracing.ConfigFile = tracingtest.New(t).ConfigFile(t, 0)
 	c.Rules = []config.Rule{{UpstreamRequestsPerSecond: 1}} // its counts are exported from the rules in force
 	if err := os.WriteFile(c.Kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: k, cluster: {server: "https://127.0.0.1:1"}}],
 		contexts: [{name: c, context: {cluster: k, user: u}}], users: [{name: u, user: {token: t}}]}`), 0o600); err != nil {

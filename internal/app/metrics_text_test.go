@@ -30,6 +30,7 @@ var sections = []section{
 	{"ClusterProfiles", "With `clusterProfiles`; see [clusters.md](clusters.md#clusterprofiles).", []string{"clusterprofiles_"}},
 	{"Configuration file", "Gateway only; see [config.md](config.md#reloading).", []string{"config_"}},
 	{"Audit log", "With `--audit-log-path`.", []string{"audit_"}},
+	{"Tracing", "With `--tracing-config-file`; see [tracing.md](tracing.md).", []string{"tracing_"}},
 	{"Store of a standalone", "Without `--etcd-servers`.", []string{"store_", "origin_"}},
 	{"etcd", "With `--etcd-servers`.", []string{"etcd_"}},
 }
@@ -89,6 +90,7 @@ var particular = map[string]string{
 	"authorization_watch_rechecks_total.result": "good, offline, lost, unknown",
 	"authorization_watches_ended_total.reason":  "permission-revoked, namespaces-changed, credential-invalid, unconfirmed",
 	"audit_events_total.result":                 "written, dropped, failed",
+	"tracing_spans_total.result":                "exported, failed, dropped",
 	"config_reloads_total.result":               "success, failure",
 	"etcd_request_errors_total.reason":          "context, closed, compacted, too_large, unavailable, future, other",
 }
@@ -144,6 +146,8 @@ var healthy = map[string]string{
 	"authorization_reviews_total":        "mostly cache; error does not grow",
 	"clusterprofiles_rejected":           "0",
 	"audit_events_total":                 "dropped and failed are 0",
+	"tracing_spans_total":                "dropped and failed are 0",
+	"tracing_queued_spans":               "below 2048",
 	"config_reloads_total":               "failure does not grow",
 	"config_last_reload_successful":      "1",
 	"config_restart_settings":            "0",

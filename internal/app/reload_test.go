@@ -81,19 +81,19 @@ func TestReloadContainsPanics(t *testing.T) {
 	load, cover := s.source.Load, s.source.cover
 	for step, arrange := range map[string]func(){
 		"reading": func() { s.source.Load = func() (*config.Gateway, error) { panic("as told") } },
-		"making":  func() { s.several.audit, s.several.router = nil, nil },
+		"making":  func() { s.several.recorders.audit, s.several.router = nil, nil },
 		"the certificate": func() {
 			s.source.cover = func(*config.Gateway) error { panic("as told") }
 		},
 	} {
-		router, audit := s.several.router, s.several.audit
+		router, audit := s.several.router, s.several.recorders.audit
 		s.write(entry("a"), entry("b"))
 		s.source.mu.Lock()
 		arrange()
 		s.source.mu.Unlock()
 		s.reload(t.Context(), true)
 		s.source.mu.Lock()
-		s.source.Load, s.source.cover, s.several.router, s.several.audit = load, cover, router, audit
+		s.source.Load, s.source.cover, s.several.router, s.several.recorders.audit = load, cover, router, audit
 		s.source.mu.Unlock()
 		if after := *s.several.members.Load(); len(after) != 1 || after[0] != before[0] {
 			t.Errorf("%s: members changed", step)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -29,6 +30,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge/h2"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/tracing"
 )
 
 // Server is kubeweir in either form: a process, which listens, records and tells how it
@@ -46,6 +48,7 @@ type Server struct {
 	gatherer  prometheus.Gatherer
 	form      form
 	audit     *audit.Log
+	tracer    *tracing.Tracer // nil without tracing
 	edge      *edge.Server
 	adminEdge *admin.Server
 	console   *console.Console // nil without one
@@ -122,6 +125,31 @@ func (s *Server) addAudit(c *config.Audit) (err error) {
 	options := audit.Options{Destination: auditDestination(c), Logger: s.log, Registerer: s.registry}
 	if s.audit, err = audit.Open(options); err != nil {
 		return fmt.Errorf("audit log: %w", err)
+	}
+	return nil
+}
+
+// recorders record requests; each may be nil.
+type recorders struct {
+	audit  *audit.Log
+	tracer *tracing.Tracer
+}
+
+func (s *Server) recorders() recorders { return recorders{s.audit, s.tracer} }
+
+// addTracer opens the tracer, which may be switched off. service names the program in its spans.
+func (s *Server) addTracer(c *config.Tracing, service string) error {
+	read, err := c.Read()
+	if err != nil {
+		return fmt.Errorf("--tracing-config-file: %w", err)
+	}
+	instance, err := os.Hostname()
+	if err != nil {
+		instance = service
+	}
+	s.tracer, err = tracing.Open(tracing.Options{Config: read, Service: service, Instance: instance, Registerer: s.registry, Logger: s.log})
+	if err != nil {
+		return fmt.Errorf("--tracing-config-file: %w", err)
 	}
 	return nil
 }
@@ -260,6 +288,8 @@ func (s *Server) Cut() {
 const (
 	// closeTime is how long Close waits for the audit log and the admin listener.
 	closeTime = 5 * time.Second
+	// flushTime is how long Close waits for the collector of spans.
+	flushTime = 2 * time.Second
 	// closeTimeout bounds Close: a disk may not respond.
 	closeTimeout = 20 * time.Second
 )
@@ -296,4 +326,9 @@ func (s *Server) close() {
 		s.log.Error("audit log incomplete", "error", err)
 	}
 	s.form.close()
+	flush, cancelFlush := context.WithTimeout(context.Background(), flushTime)
+	defer cancelFlush()
+	if err := s.tracer.Close(flush); err != nil {
+		s.log.Warn("spans lost, the collector of --tracing-config-file did not accept them in time", "error", err)
+	}
 }

@@ -28,7 +28,6 @@ import (
 	"github.com/kubeweir/kubeweir/origin/testapi"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/admin"
-	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
@@ -117,9 +116,12 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	if err := s.addAudit(&c.Audit); err != nil {
 		return nil, err
 	}
+	if err := s.addTracer(&c.Tracing, "apiserver"); err != nil {
+		return nil, err
+	}
 	cluster := newCluster(o.Logger, s.registry, s.registry, s.blocked)
 	s.served = cluster
-	if err := cluster.buildStandalone(c, &o, origin, s.audit); err != nil {
+	if err := cluster.buildStandalone(c, &o, origin, s.recorders()); err != nil {
 		return nil, err
 	}
 	if o.TestAPI {
@@ -131,8 +133,8 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	return &Standalone{Server: s, origin: origin}, nil
 }
 
-// buildStandalone makes the parts of the cluster that the origin is. log may be nil.
-func (c *cluster) buildStandalone(s *config.Standalone, so *StandaloneOptions, origin *standalone, log *audit.Log) error {
+// buildStandalone makes the parts of the cluster that the origin is.
+func (c *cluster) buildStandalone(s *config.Standalone, so *StandaloneOptions, origin *standalone, to recorders) error {
 	if err := c.connect(upstream.Options{
 		InProcess: origin.upstream(), UserAgent: so.UserAgent,
 		Limits: upstream.Limits{MaxObjectBytes: int(s.Limits.MaxObjectBytes)},
@@ -160,7 +162,7 @@ func (c *cluster) buildStandalone(s *config.Standalone, so *StandaloneOptions, o
 		return err
 	}
 	c.addHandler(revocation.Options{}, proxy.Options{
-		InProcess: true, CompressWatchLists: s.WatchListCompression, Audit: log,
+		InProcess: true, CompressWatchLists: s.WatchListCompression, Audit: to.audit, Tracer: to.tracer,
 		Policy: policy.Policy{Consistency: policy.Consistency{Default: policy.ModeStrict}, Limits: proxyLimits(&s.Limits)},
 	}, origin.checks()...)
 	origin.cache = c.health

@@ -229,7 +229,7 @@ var sameFlags = []string{
 	"oidc-ca-file", "oidc-client-id", "oidc-groups-claim", "oidc-groups-prefix", "oidc-issuer-url", "oidc-required-claim",
 	"oidc-signing-algs", "oidc-username-claim", "oidc-username-prefix",
 	"service-account-key-file", "service-account-signing-key-file", "service-cluster-ip-range", "service-node-port-range",
-	"tls-cert-file", "tls-cipher-suites", "tls-min-version", "tls-private-key-file", "token-auth-file",
+	"tls-cert-file", "tls-cipher-suites", "tls-min-version", "tls-private-key-file", "token-auth-file", "tracing-config-file",
 }
 
 // retainAll is the highest number of audit logs to retain.
