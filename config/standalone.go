@@ -26,6 +26,7 @@ type Standalone struct {
 
 	TLS            TLS                      `json:"tls"`
 	Etcd           Etcd                     `json:"etcd"`
+	Encryption     Encryption               `json:"encryption"`
 	Authentication StandaloneAuthentication `json:"authentication"`
 	Authorization  StandaloneAuthorization  `json:"authorization"`
 	Services       Services                 `json:"services"`
@@ -50,6 +51,12 @@ type Etcd struct {
 	CAFile   string   `json:"caFile"`
 	CertFile string   `json:"certFile"`
 	KeyFile  string   `json:"keyFile"`
+}
+
+// Encryption configures the encryption of objects at rest.
+type Encryption struct {
+	ProviderConfigFile string `json:"providerConfigFile"`
+	AutomaticReload    bool   `json:"automaticReload"`
 }
 
 // StandaloneAuthentication configures authentication in addition to the certificates and tokens
@@ -189,6 +196,7 @@ func (s *Standalone) validate(o *origins) {
 	checkTLS(o, &s.TLS)
 	checkCAs(o, certFile{"authentication.clientCAFile", s.Authentication.ClientCAFile})
 	s.checkEtcd(o)
+	s.checkEncryption(o)
 	s.checkServiceAccounts(o)
 	s.checkAuthentication(o)
 	s.checkAuthorization(o)
@@ -230,6 +238,12 @@ func (s *Standalone) checkEtcd(o *origins) {
 		if f.file != "" && len(e.Servers) == 0 {
 			o.report(f.path, "has no effect without %s; set that too", o.name("etcd.servers"))
 		}
+	}
+}
+
+func (s *Standalone) checkEncryption(o *origins) {
+	if s.Encryption.AutomaticReload && s.Encryption.ProviderConfigFile == "" {
+		o.report("encryption.automaticReload", "has no effect without %s; set that too", o.name("encryption.providerConfigFile"))
 	}
 }
 

@@ -28,6 +28,11 @@ func (s *Standalone) sections() []section {
 			"PEM `file` with the client certificate for etcd", ""},
 		{"etcd.keyFile", "etcd-keyfile", &s.Etcd.KeyFile, nil,
 			"PEM `file` with the private key of the client certificate for etcd", ""},
+		{"encryption.providerConfigFile", "encryption-provider-config", &s.Encryption.ProviderConfigFile, nil,
+			"`file` with an EncryptionConfiguration of kube-apiserver, by which objects are encrypted in the data folder or in etcd",
+			"CPU for each object written or read; a KMS plugin that does not respond delays writes"},
+		{"encryption.automaticReload", "encryption-provider-config-automatic-reload", &s.Encryption.AutomaticReload, nil,
+			"apply changes of the EncryptionConfiguration file within a minute", ""},
 	}}, {"Listening", slices.Concat([]setting{
 		{"listen", "listen", &s.Listen, nil,
 			"`host:port` of the API", ""},

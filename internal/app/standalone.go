@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
+	"github.com/kubeweir/kubeweir/origin/builtin/encryption"
 	"github.com/kubeweir/kubeweir/origin/builtin/fakenodes"
 	"github.com/kubeweir/kubeweir/origin/pki"
 	"github.com/kubeweir/kubeweir/origin/registry"
@@ -61,6 +62,7 @@ type StandaloneOptions struct {
 type standalone struct {
 	material    *pki.Material
 	engine      storage.Engine
+	encryption  *encryption.Encryption // nil without a file of providers
 	server      *server.Server
 	accounts    *accounts.Controller                   // nil if Pods need no service account, or it is excluded
 	controllers map[string]func(context.Context) error // and nodes that run in this process, by name
@@ -322,6 +324,9 @@ func (a *standalone) close() {
 	}
 	if a.server != nil {
 		_ = a.server.Close()
+	}
+	if a.encryption != nil {
+		a.encryption.Close()
 	}
 	if a.engine != nil {
 		_ = a.engine.Close()

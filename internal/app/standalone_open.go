@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/builtin/access"
 	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
 	"github.com/kubeweir/kubeweir/origin/builtin/controllers"
+	"github.com/kubeweir/kubeweir/origin/builtin/encryption"
 	"github.com/kubeweir/kubeweir/origin/builtin/fakenodes"
 	"github.com/kubeweir/kubeweir/origin/builtin/groups"
 	"github.com/kubeweir/kubeweir/origin/pki"
@@ -181,6 +182,11 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 	if err != nil {
 		return err
 	}
+	if file := c.Encryption.ProviderConfigFile; file != "" {
+		if a.encryption, err = encryption.Load(file, c.Encryption.AutomaticReload); err != nil {
+			return fmt.Errorf("--encryption-provider-config: %w", err)
+		}
+	}
 	a.server, err = server.New(server.Options{
 		Engine: a.engine,
 		Identity: server.Identity{
@@ -208,7 +214,7 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 		AdvertiseAddress: advertised, NoEndpoints: o.KubeAPIServer.NoEndpoints || c.AdvertiseAddress != "" && !permitsEndpoints(advertised.Addr()), SharedStore: len(c.Etcd.Servers) > 0,
 		ServiceCIDRs: services, Resources: resources,
 		NodePorts:     server.PortRange{Base: from, Size: to - from + 1},
-		StoragePrefix: c.Etcd.Prefix, EventTTL: c.EventTTL,
+		StoragePrefix: c.Etcd.Prefix, Encryption: a.encryption, EventTTL: c.EventTTL,
 		EnableAdmission: c.Admission.EnablePlugins, DisableAdmission: c.Admission.DisablePlugins,
 		Kubelet:         a.kubeletClient(&o.KubeAPIServer),
 		ProxyClientCert: proxies.cert, ProxyClientKey: proxies.key,

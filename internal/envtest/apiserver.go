@@ -225,6 +225,7 @@ var sameFlags = []string{
 	"authentication-token-webhook-config-file", "authentication-token-webhook-version", "authorization-config",
 	"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl", "authorization-webhook-config-file",
 	"authorization-webhook-version", "client-ca-file", "disable-admission-plugins", "enable-admission-plugins", "enable-bootstrap-token-auth",
+	"encryption-provider-config", "encryption-provider-config-automatic-reload",
 	"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-prefix", "etcd-servers", "event-ttl", "http2-max-streams-per-connection",
 	"oidc-ca-file", "oidc-client-id", "oidc-groups-claim", "oidc-groups-prefix", "oidc-issuer-url", "oidc-required-claim",
 	"oidc-signing-algs", "oidc-username-claim", "oidc-username-prefix",

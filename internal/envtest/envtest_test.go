@@ -23,7 +23,7 @@ func TestParseAPIServer(t *testing.T) {
 	a, err := ParseAPIServer([]string{
 		server, "--secure-port", "0", "--bind-address=127.0.0.1", "--authorization-mode=Node,RBAC", "--disable-admission-plugins=ServiceAccount",
 		"--service-account-issuer=https://127.0.0.1:1/", "--allow-privileged", "--feature-gates=kube:A=true,B=false", "--runtime-config=api/ga=true,batch/v1=true", "--etcd-cafile=../../config/testdata/files/ca.crt",
-		"--audit-log-path=-", "--audit-log-maxsize=5", "--audit-log-maxbackup=0", "-v", "4", "--encryption-provider-config=",
+		"--audit-log-path=-", "--audit-log-maxsize=5", "--audit-log-maxbackup=0", "-v", "4", "--encryption-provider-config=", "--tracing-config-file=",
 		"--request-timeout=60s", "--allow-privileged=1", "--etcd-compaction-interval=0", "--delete-collection-workers=2",
 	}, "namespace, -job")
 	if err != nil {

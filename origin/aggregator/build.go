@@ -92,7 +92,7 @@ func genericConfig(cfg Config) genericapiserver.Config {
 		func(resource schema.GroupResource, _ runtime.Object) (*storagebackend.ConfigForResource, string, error) {
 			stored := storagebackend.Config{Prefix: cfg.Prefix, Codec: codec, EncodeVersioner: version, Transformer: identity.NewEncryptCheckTransformer()}
 			return stored.ForResource(resource), resource.Group + "/" + resource.Resource, nil
-		})
+		}, cfg.Generic.ResourceTransformers)
 
 	// The types of one group, where the schema of cfg.Generic would be of all. It is
 	// dropped when the group is installed.

@@ -24,7 +24,7 @@ func definitionsGetter(cfg Config) generic.RESTOptionsGetter {
 	codec := apiextensionsserver.Codecs.LegacyCodec(v1beta1.SchemeGroupVersion, v1.SchemeGroupVersion)
 	// Discovery tells a hash of the stored version.
 	stored := runtime.NewMultiGroupVersioner(v1beta1.SchemeGroupVersion, schema.GroupKind{Group: v1beta1.GroupName})
-	return registry.NewRESTOptionsGetter(registry.Decorator(cfg.Registry), source(cfg, codec, stored))
+	return registry.NewRESTOptionsGetter(registry.Decorator(cfg.Registry), source(cfg, codec, stored), cfg.Generic.ResourceTransformers)
 }
 
 // instancesGetter returns the storage options of custom resources. It stores them as JSON and also
@@ -35,7 +35,7 @@ func instancesGetter(cfg Config) generic.RESTOptionsGetter {
 	binary := cbor.NewSerializer(unstructuredscheme.NewUnstructuredCreator(), unstructuredscheme.NewUnstructuredObjectTyper())
 	codec := runtime.NewCodec(unstructured.UnstructuredJSONScheme,
 		recognizer.NewDecoder(binary, unstructured.UnstructuredJSONScheme))
-	return registry.NewRESTOptionsGetter(endingWatches(registry.Decorator(cfg.Registry)), source(cfg, codec, nil))
+	return registry.NewRESTOptionsGetter(endingWatches(registry.Decorator(cfg.Registry)), source(cfg, codec, nil), cfg.Generic.ResourceTransformers)
 }
 
 func source(cfg Config, codec runtime.Codec, stored runtime.GroupVersioner) registry.ConfigSource {

@@ -5,10 +5,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -36,6 +39,7 @@ func Decorator(opts Options) generic.StorageDecorator {
 			Prefix:         config.Prefix,
 			ResourcePrefix: resourcePrefix,
 			GroupResource:  config.GroupResource,
+			DeleteCorrupt:  utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion),
 			NewFunc:        newFunc,
 		})
 		if err != nil {
@@ -55,13 +59,15 @@ type ConfigSource func(resource schema.GroupResource, example runtime.Object) (c
 // NewRESTOptionsGetter returns a getter that takes the configuration from source and the storage
 // from the decorator, otherwise with kube-apiserver's defaults: garbage collection on, one worker
 // to delete a collection. Objects are not counted periodically, because the count is not used.
-func NewRESTOptionsGetter(decorator generic.StorageDecorator, source ConfigSource) generic.RESTOptionsGetter {
-	return restOptionsGetter{decorator: decorator, source: source}
+// transformers encrypt the objects of each resource; nil leaves the transformer of the configuration.
+func NewRESTOptionsGetter(decorator generic.StorageDecorator, source ConfigSource, transformers value.ResourceTransformers) generic.RESTOptionsGetter {
+	return restOptionsGetter{decorator: decorator, source: source, transformers: transformers}
 }
 
 type restOptionsGetter struct {
-	decorator generic.StorageDecorator
-	source    ConfigSource
+	decorator    generic.StorageDecorator
+	source       ConfigSource
+	transformers value.ResourceTransformers
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -69,6 +75,11 @@ func (g restOptionsGetter) GetRESTOptions(resource schema.GroupResource, example
 	config, prefix, err := g.source(resource, example)
 	if err != nil {
 		return generic.RESTOptions{}, fmt.Errorf("how %s is stored: %w", resource, err)
+	}
+	if g.transformers != nil {
+		transformed := *config // the source may hand out the same one again
+		transformed.Transformer = g.transformers.TransformerForResource(resource)
+		config = &transformed
 	}
 	return generic.RESTOptions{
 		StorageConfig:             config,

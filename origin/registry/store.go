@@ -37,6 +37,9 @@ type StoreOptions struct {
 	// passed to the Store's methods begin with it.
 	ResourcePrefix string
 	GroupResource  schema.GroupResource
+	// DeleteCorrupt gives objects that cannot be decrypted or decoded an error of their own, which has
+	// a deletion with ignoreStoreReadErrorWithClusterBreakingPotential delete them (KEP-3926).
+	DeleteCorrupt bool
 	// NewFunc creates an empty object, for bookmarks. Without it there are no bookmarks.
 	NewFunc func() runtime.Object
 }
@@ -89,12 +92,20 @@ func NewStore(opts StoreOptions) (*Store, error) {
 	}
 	// Without a compactor CompactRevision is 0; only apiserver's watch cache calls it. The lease
 	// manager has no reuse duration, so that it asks for each time to live as it is.
+	decoder := etcd3.NewDefaultDecoder(s.codec, s.versioner)
+	if opts.DeleteCorrupt {
+		s.transformer = etcd3.WithCorruptObjErrorHandlingTransformer(s.transformer)
+		decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
+	}
 	etcd, err := etcd3.New(newClient(s.engine), nil, s.codec, s.newFunc, nil, s.pathPrefix, s.resourcePrefix, s.resource,
-		s.transformer, etcd3.LeaseManagerConfig{}, etcd3.NewDefaultDecoder(s.codec, s.versioner), s.versioner)
+		s.transformer, etcd3.LeaseManagerConfig{}, decoder, s.versioner)
 	if err != nil {
 		return nil, fmt.Errorf("store of %s: %w", opts.GroupResource, err)
 	}
 	s.Interface = etcd
+	if opts.DeleteCorrupt {
+		s.Interface = etcd3.NewStoreWithUnsafeCorruptObjectDeletion(etcd, s.resource)
+	}
 	return s, nil
 }
 

@@ -359,7 +359,7 @@ func TestRESTOptions(t *testing.T) {
 			return nil, "", errors.New("not stored")
 		}
 		return storagebackend.NewDefaultConfig(DefaultPrefix, codec).ForResource(gr), "pods", nil
-	})
+	}, nil)
 	if _, err := getter.GetRESTOptions(schema.GroupResource{Resource: "nodes"}, nil); err == nil {
 		t.Error("a resource without a codec is stored")
 	}

@@ -85,11 +85,16 @@ func (b *builder) addConfig() error {
 		c.Flagz = flags(b.opts.Flags)
 	}
 	b.registry = registry.Options{Engine: b.opts.Engine, Progress: b.progress}
+	if b.opts.Encryption != nil {
+		if err := b.opts.Encryption.Apply(c); err != nil {
+			return err
+		}
+	}
 	var err error
 	if b.storage, err = groups.NewStorageFactory(c, b.opts.StoragePrefix); err != nil {
 		return err
 	}
-	c.RESTOptionsGetter = groups.NewRESTOptions(b.storage, registry.Decorator(b.registry))
+	c.RESTOptionsGetter = groups.NewRESTOptions(b.storage, registry.Decorator(b.registry), c.ResourceTransformers)
 	b.generic = c
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 
 	"github.com/kubeweir/kubeweir/origin/builtin/access"
+	"github.com/kubeweir/kubeweir/origin/builtin/encryption"
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
@@ -38,6 +39,8 @@ type Options struct {
 	NodePorts PortRange
 	// StoragePrefix begins every key. Default: "/registry", kube-apiserver's.
 	StoragePrefix string
+	// Encryption encrypts objects in the Engine. The server does not close it. Default: none.
+	Encryption *encryption.Encryption
 	// EventTTL is how long events are kept. Default: 1 h.
 	EventTTL time.Duration
 	// EnableAdmission and DisableAdmission name admission plugins that are on, or off,

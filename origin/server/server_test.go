@@ -35,6 +35,12 @@ const waitTimeout = 30 * time.Second
 // build makes a server on a store in memory.
 func build(t testing.TB) *Server {
 	t.Helper()
+	return buildWith(t, Options{})
+}
+
+// buildWith is build with further options.
+func buildWith(t testing.TB, opts Options) *Server {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	engine, err := embedded.Open(embedded.Options{Dir: "store", FS: vfs.NewMem(), Logger: log})
 	if err != nil {
@@ -49,7 +55,8 @@ func build(t testing.TB) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Options{Engine: engine, Identity: Identity{ServiceAccountKey: key}, Logger: log})
+	opts.Engine, opts.Identity.ServiceAccountKey, opts.Logger = engine, key, log
+	s, err := New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,13 +91,20 @@ func listen(t testing.TB, s *Server, u user.Info) *rest.Config {
 func start(t testing.TB) (context.Context, *Server, *rest.Config) {
 	t.Helper()
 	s := build(t)
+	ctx, config := run(t, s)
+	return ctx, s, config
+}
+
+// run starts s.
+func run(t testing.TB, s *Server) (context.Context, *rest.Config) {
+	t.Helper()
 	config := listen(t, s, Privileged())
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	t.Cleanup(cancel)
 	if err := s.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return ctx, s, config
+	return ctx, config
 }
 
 func client(t testing.TB, config *rest.Config) *kubernetes.Clientset {

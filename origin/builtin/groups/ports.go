@@ -46,7 +46,9 @@ func newPortRegistry(opts generic.RESTOptionsGetter, bits allocator.Snapshottabl
 	}
 	newFunc := func() runtime.Object { return &api.RangeAllocation{} }
 	keyOf := func(runtime.Object) (string, error) { return portsKey, nil }
-	store, destroy, err := services.Decorator(services.StorageConfig.ForResource(resource), portsKey, keyOf,
+	config := services.StorageConfig.ForResource(resource)
+	config.Transformer = nil // kube-apiserver never encrypts them, and has to be able to read them
+	store, destroy, err := services.Decorator(config, portsKey, keyOf,
 		newFunc, newFunc, nil, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("store of %s: %w", resource, err)

@@ -10,6 +10,7 @@ import (
 	serveroptions "k8s.io/apiserver/pkg/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/kubernetes/pkg/kubeapiserver"
 
 	"github.com/kubeweir/kubeweir/origin/registry"
@@ -33,10 +34,10 @@ func NewStorageFactory(c *genericapiserver.Config, prefix string) (serverstorage
 }
 
 // NewRESTOptions returns the storage options of the built-in groups: keys and encodings from the
-// factory, storage from decorator.
-func NewRESTOptions(factory serverstorage.StorageFactory, decorator generic.StorageDecorator) generic.RESTOptionsGetter {
+// factory, storage from decorator, encryption at rest from transformers, which may be nil.
+func NewRESTOptions(factory serverstorage.StorageFactory, decorator generic.StorageDecorator, transformers value.ResourceTransformers) generic.RESTOptionsGetter {
 	return registry.NewRESTOptionsGetter(decorator, func(resource schema.GroupResource, example runtime.Object) (*storagebackend.ConfigForResource, string, error) {
 		config, err := factory.NewConfig(resource, example)
 		return config, factory.ResourcePrefix(resource), err
-	})
+	}, transformers)
 }

@@ -77,10 +77,10 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	decorator := registry.Decorator(registry.Options{Engine: e})
-	b.getter = groups.NewRESTOptions(factory, decorator)
+	b.getter = groups.NewRESTOptions(factory, decorator, nil)
 	b.custom = registry.NewRESTOptionsGetter(decorator, func(gr schema.GroupResource, _ runtime.Object) (*storagebackend.ConfigForResource, string, error) {
 		return storagebackend.NewDefaultConfig("", unstructured.UnstructuredJSONScheme).ForResource(gr), gr.Group + "/" + gr.Resource, nil
-	})
+	}, nil)
 	b.discover(cluster)
 	return b
 }
