@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
-	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/app/certs"
@@ -178,7 +177,7 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 		return err
 	}
 	tokens := &c.Authentication.ServiceAccounts
-	signingKey, publicKeys, err := a.tokenKeys(tokens)
+	signingKey, publicKeys, err := certs.TokenKeys(tokens, a.material.ServiceAccountKey)
 	if err != nil {
 		return err
 	}
@@ -337,22 +336,4 @@ func checkTokenFile(file string) error {
 		return fmt.Errorf("--token-auth-file: %w", err)
 	}
 	return nil
-}
-
-// tokenKeys returns the key that signs service account tokens, and others that verify them.
-func (a *standalone) tokenKeys(s *config.ServiceAccounts) (signing any, public []any, err error) {
-	signing = a.material.ServiceAccountKey
-	if s.SigningKeyFile != "" {
-		if signing, err = keyutil.PrivateKeyFromFile(s.SigningKeyFile); err != nil {
-			return nil, nil, fmt.Errorf("--service-account-signing-key-file: %w", err)
-		}
-	}
-	for _, file := range s.KeyFiles {
-		keys, err := keyutil.PublicKeysFromFile(file)
-		if err != nil {
-			return nil, nil, fmt.Errorf("--service-account-key-file: %w", err)
-		}
-		public = append(public, keys...)
-	}
-	return signing, public, nil
 }
