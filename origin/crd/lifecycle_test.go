@@ -127,7 +127,7 @@ func TestWebhookConversion(t *testing.T) {
 	}
 
 	hook.Close()
-	if _, err := old.List(t.Context(), metav1.ListOptions{}); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "conversion webhook for example.com/v1, Kind=Gadget failed") {
+	if _, err := old.List(t.Context(), metav1.ListOptions{}); !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), "conversion webhook for example.com/v1, Kind=Gadget failed") {
 		t.Errorf("without the webhook: %v", err)
 	}
 	if _, err := now.Get(t.Context(), "g", metav1.GetOptions{}); err != nil {
