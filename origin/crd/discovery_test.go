@@ -1,6 +1,7 @@
 package crd_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -100,6 +101,12 @@ func TestDiscoveryAndOpenAPI(t *testing.T) {
 func TestDiscoveryDocument(t *testing.T) {
 	t.Parallel()
 	c := start(t)
+	chaintest.Within(t, time.Minute, func() error { // the document follows the definition
+		if response, _ := c.Do(t, http.MethodGet, "/apis/example.com/v1", ""); response.StatusCode != http.StatusOK {
+			return errors.New(response.Status)
+		}
+		return nil
+	})
 	resources := c.Get(t, "/apis/example.com/v1")
 	if got := fmt.Sprint(names(resources, "resources", "name")); got != "[widgets widgets/status widgets/scale]" {
 		t.Errorf("resources %s", got)
