@@ -36,9 +36,9 @@ func newSnapshot() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Save, restore and inspect snapshots of the objects.",
-		Long: `A snapshot is a file with all objects of a standalone at one revision, in the clear, Secrets
-included. It has a checksum. Keys and certificates (the folder pki in the data folder) are not part
-of it.`,
+		Long: `A snapshot is a file with all objects of a standalone at one revision as they are stored, Secrets
+included: in the clear without --encryption-provider-config. It has a checksum. Keys and
+certificates (the folder pki in the data folder) are not part of it.`,
 		Example: `  kubeweir standalone snapshot save backup.snapshot
   kubeweir standalone snapshot status backup.snapshot
   kubeweir standalone snapshot restore backup.snapshot --data-dir kubeweir-data`,
