@@ -68,8 +68,12 @@ func processes(t *testing.T) []process {
 		}
 	}
 	out := []process{{"gateway", gateway.AdminURL(), gateway.AdminConfig(), saved, cluster}}
+	tracing := filepath.Join(t.TempDir(), "tracing.yaml") // nobody listens
+	if err := os.WriteFile(tracing, []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: 127.0.0.1:1\nsamplingRatePerMillion: 1000000\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, options := range map[string]realkube.StandaloneOptions{
-		"store": {Dir: t.TempDir()},
+		"store": {Dir: t.TempDir(), ExtraArgs: []string{"--tracing-config-file", tracing}},
 		"etcd":  {Dir: t.TempDir(), Cluster: cluster, SharedStore: true},
 	} {
 		standalone, err := realkube.StartStandalone(ctx, options)
