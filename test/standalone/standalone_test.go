@@ -100,7 +100,7 @@ func TestSecondProcess(t *testing.T) {
 
 func TestBadPlugin(t *testing.T) {
 	p := launch(t, t.TempDir(), "--enable-admission-plugins", "Nothing")
-	if code := p.exit(); code != 1 || !strings.Contains(p.stderr.String(), "Nothing") || strings.Count(p.stderr.String(), "\n") != 1 {
+	if code := p.exit(); code != 2 || !strings.Contains(p.stderr.String(), "Nothing") || strings.Count(p.stderr.String(), "\n") != 1 {
 		t.Errorf("exit code %d: %s", code, p.stderr)
 	}
 }
