@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubeweir/kubeweir/internal/backup"
 	"github.com/kubeweir/kubeweir/origin/storage/embedded"
 )
 
@@ -26,7 +27,7 @@ if there is any.`,
 			if dataDir == "" {
 				return usageErrorf("--data-dir must not be empty")
 			}
-			return checkStore(c, filepath.Join(dataDir, storeFolder))
+			return checkStore(c, filepath.Join(dataDir, backup.StoreFolder))
 		},
 	}
 	c.Flags().StringVar(&dataDir, "data-dir", "kubeweir-data", "data `folder` of the standalone")

@@ -114,8 +114,9 @@ var arrows = []arrow{
 	// their tests.
 	{"internal/app", above("watchmux", "cache", "proxy", "origin", "config")},
 	{"internal/envtest", above("config")},
+	{"internal/backup", above("origin")},
 	{"origin/origintest", []string{"internal/app", "config", "origin"}},
-	{"cmd", above("watchmux", "cache", "proxy", "origin", "config", "internal/app", "internal/envtest")},
+	{"cmd", above("watchmux", "cache", "proxy", "origin", "config", "internal/app", "internal/envtest", "internal/backup")},
 	// deploy describes and packages kubeweir; it is not part of it.
 	{"deploy", nil},
 	{"test", above("watchmux", "cache", "proxy", "origin", "config", "internal/app", "cmd", "deploy")},
@@ -135,7 +136,7 @@ var fences = []fence{
 	{library: "github.com/valyala/fasthttp", allowed: []string{"proxy/edge/h1", "internal/edgetest", "test"}, tests: true},
 	// The origin is an http.Handler built from Kubernetes' handlers.
 	{library: "net/http", exact: true, allowed: []string{
-		"internal/credentials", "internal/edgetest", "internal/envtest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "proxy/console", "cmd", "test",
+		"internal/backup", "internal/credentials", "internal/edgetest", "internal/envtest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "proxy/console", "cmd", "test",
 		"origin/server", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal", "origin/testapi",
 	}, tests: true},
 	// Spans are made in one place; the others see package tracing.

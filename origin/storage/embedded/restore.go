@@ -16,43 +16,43 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage/snapshot"
 )
 
-// restoredKey is written by Restore, at the revision of the restored store.
-const restoredKey = "kubeweir/restored"
+// RestoredKey is written by Restore, at the revision of the restored store.
+const RestoredKey = "kubeweir/restored"
 
 // restoreBatch is how many bytes Restore writes at a time.
 const restoreBatch = 1 << 20
 
 // Restore makes a store in dir from keys that were read at a revision. Next returns them in any order, and
 // io.EOF at the end. Keys keep their revisions and expiry times. The revision of the new store is current,
-// which must be higher; nothing older can be read or watched.
+// which must be higher; nothing older can be read or watched. Restore returns the number of keys.
 //
 // dir appears when the store is complete and on disk. If it exists and is not an empty folder, the error is
 // an fs.ErrExist. A process that is killed leaves a folder beside it whose name begins with that of dir and
 // ".restoring-".
-func Restore(dir string, revision, current uint64, next func() (storage.Entry, error)) (err error) {
+func Restore(dir string, revision, current uint64, next func() (storage.Entry, error)) (keys int, err error) {
 	if current <= max(revision, firstRevision) {
-		return fmt.Errorf("the revision of the restored store, %d, must be higher than that of its keys, %d", current, revision)
+		return 0, fmt.Errorf("the revision of the restored store, %d, must be higher than that of its keys, %d", current, revision)
 	}
 	if err := checkAbsent(dir); err != nil {
-		return err
+		return 0, err
 	}
 	parent := filepath.Dir(dir)
 	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return err
+		return 0, err
 	}
 	temporary, err := os.MkdirTemp(parent, filepath.Base(dir)+".restoring-*")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	r := &restore{revision: revision, current: current, next: next, revisions: map[uint64]struct{}{}}
 	if err := r.run(temporary); err != nil {
-		return errors.Join(err, os.RemoveAll(temporary))
+		return 0, errors.Join(err, os.RemoveAll(temporary))
 	}
 	if err := os.Rename(temporary, dir); err != nil {
 		// Another process may have made a store there.
-		return errors.Join(cmp.Or(checkAbsent(dir), err), os.RemoveAll(temporary))
+		return 0, errors.Join(cmp.Or(checkAbsent(dir), err), os.RemoveAll(temporary))
 	}
-	return snapshot.SyncDir(parent)
+	return r.keys - 1, snapshot.SyncDir(parent)
 }
 
 // checkAbsent fails if there is something other than an empty folder.
@@ -107,7 +107,7 @@ func (r *restore) load(db *pebble.DB) error {
 	if r.err != nil {
 		return r.err
 	}
-	r.add(&storage.Entry{KeyValue: storage.KeyValue{Key: restoredKey, Revision: r.current, Value: fmt.Appendf(nil, `{"revision":%d}`, r.revision)}})
+	r.add(&storage.Entry{KeyValue: storage.KeyValue{Key: RestoredKey, Revision: r.current, Value: fmt.Appendf(nil, `{"revision":%d}`, r.revision)}})
 	r.set(metaCompacted, binary.BigEndian.AppendUint64(nil, r.current))
 	// Without the format, the store cannot be opened.
 	r.set(metaFormat, binary.AppendUvarint(nil, format))
@@ -125,7 +125,7 @@ func (r *restore) copy() error {
 			return nil
 		case err != nil:
 			return err
-		case e.Key == restoredKey: // of an earlier restore
+		case e.Key == RestoredKey: // of an earlier restore
 			continue
 		case e.Key == "" || len(e.Key) > maxKey:
 			return fmt.Errorf("the key %.100q is empty or longer than %d bytes", e.Key, maxKey)

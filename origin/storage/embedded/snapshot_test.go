@@ -183,7 +183,7 @@ func TestSnapshotIsAPrefix(t *testing.T) {
 		s := taken{takeSnapshot(t, e), after}
 		got := readSnapshot(t, s)
 		dir := filepath.Join(t.TempDir(), "restored")
-		if err := Restore(dir, s.Revision(), s.Revision()+1, iterate(got)); err != nil {
+		if _, err := Restore(dir, s.Revision(), s.Revision()+1, iterate(got)); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, s)
@@ -231,7 +231,7 @@ func TestRestore(t *testing.T) {
 		// Already expired: it is deleted when the store runs.
 		"/c": {KeyValue: storage.KeyValue{Key: "/c", Value: []byte("three"), Revision: 4}, Expires: time.UnixMilli(1)},
 	}
-	if err := Restore(dir, 9, 1009, iterate(entries)); err != nil {
+	if _, err := Restore(dir, 9, 1009, iterate(entries)); err != nil {
 		t.Fatal(err)
 	}
 	e := openAt(t, Options{Dir: dir, HistoryAge: -1})
@@ -239,7 +239,7 @@ func TestRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := w.Next(t.Context()); err != nil || b.Events[0].KV.Key != restoredKey || b.Events[0].KV.Revision != 1009 {
+	if b, err := w.Next(t.Context()); err != nil || b.Events[0].KV.Key != RestoredKey || b.Events[0].KV.Revision != 1009 {
 		t.Errorf("%+v, %v", b, err)
 	}
 	for {
@@ -273,7 +273,7 @@ func TestRestore(t *testing.T) {
 	mustVerify(t, e)
 	mustClose(t, e)
 
-	if err := Restore(dir, 9, 1009, iterate(entries)); !errors.Is(err, fs.ErrExist) {
+	if _, err := Restore(dir, 9, 1009, iterate(entries)); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("over another store: %v", err)
 	}
 	if all, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(all) != 1 {
@@ -301,7 +301,7 @@ func TestRestoreErrors(t *testing.T) {
 		{"no key", 10, []storage.Entry{entry("", 2)}, io.EOF, `the key "" is empty`},
 	} {
 		parent := t.TempDir()
-		err := Restore(filepath.Join(parent, "store"), 9, c.current, func() (storage.Entry, error) {
+		_, err := Restore(filepath.Join(parent, "store"), 9, c.current, func() (storage.Entry, error) {
 			if len(c.entries) == 0 {
 				return storage.Entry{}, c.end
 			}
