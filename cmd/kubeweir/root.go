@@ -36,7 +36,7 @@ per resource keeps current. As a standalone it is a Kubernetes API server with i
 		}
 		return help(c, args)
 	}
-	c.AddCommand(newStandalone(), newGateway(), newConfig(), newCompletion(), newRBAC(), newVerify(), newTop(), newKubeconfig(), newEnvtestAssets(), newVersion(), newMan())
+	c.AddCommand(newStandalone(), newGateway(), newConfig(), newCompletion(), newRBAC(), newVerify(), newTop(), newKubeconfig(), newEnvtestAssets(), newMigrate(), newVersion(), newMan())
 	c.SetHelpCommand(newHelp())
 	completeFlags(c)
 	c.SetFlagErrorFunc(flagError)

@@ -17,6 +17,9 @@ import (
 // startTries is how often a server is started on another port because its port was taken meanwhile.
 const startTries = 5
 
+// etcdName is the name of etcd's only member.
+const etcdName = "kubeweir-test"
+
 // startFirstEtcd starts etcd on free ports.
 func (c *Cluster) startFirstEtcd(ctx context.Context) error {
 	for try := 1; ; try++ {
@@ -49,11 +52,11 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	}
 	clientURL, peerURL := c.EtcdURL(), "http://"+c.etcdPeerPort.addr()
 	args := []string{
-		"--name=kubeweir-test",
+		"--name=" + etcdName,
 		"--data-dir=" + c.etcdDir(),
 		"--listen-client-urls=" + clientURL, "--advertise-client-urls=" + clientURL,
 		"--listen-peer-urls=" + peerURL, "--initial-advertise-peer-urls=" + peerURL,
-		"--initial-cluster=kubeweir-test=" + peerURL,
+		"--initial-cluster=" + etcdName + "=" + peerURL,
 		"--log-level=info",
 		"--watch-progress-notify-interval=5s", // as in common setups; bookmarks of idle resources depend on it
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 )
 
@@ -33,6 +34,25 @@ func (c *Cluster) copyEtcd(from, to string) error {
 		}
 		return err
 	})
+}
+
+// RestoreEtcdSnapshot replaces etcd's data with that of a snapshot, as `etcdutl snapshot restore` makes it. etcd
+// must not be running.
+func (c *Cluster) RestoreEtcdSnapshot(ctx context.Context, file string) error {
+	etcdutl, err := Tool(ctx, "etcdutl", Tools["etcdutl"])
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(c.etcdDir()); err != nil {
+		return err
+	}
+	peer := "http://" + c.etcdPeerPort.addr()
+	out, err := exec.CommandContext(ctx, etcdutl, "snapshot", "restore", file, "--data-dir", c.etcdDir(), "--name", etcdName,
+		"--initial-cluster", etcdName+"="+peer, "--initial-advertise-peer-urls", peer).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("etcdutl snapshot restore: %w\n%s", err, out)
+	}
+	return nil
 }
 
 func (c *Cluster) etcdDir() string { return filepath.Join(c.dir, "etcd") }

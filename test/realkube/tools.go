@@ -39,7 +39,7 @@ func KubeAPIServer(ctx context.Context, release string) (string, error) {
 }
 
 // Tools are the programs for Tool by the names of their modules.
-var Tools = map[string]string{"helm3": "helm.sh/helm/v3/cmd/helm", "helm4": "helm.sh/helm/v4/cmd/helm", "chromium": ".", "kwokctl": "sigs.k8s.io/kwok/cmd/kwokctl"}
+var Tools = map[string]string{"helm3": "helm.sh/helm/v3/cmd/helm", "helm4": "helm.sh/helm/v4/cmd/helm", "chromium": ".", "kwokctl": "sigs.k8s.io/kwok/cmd/kwokctl", "etcdutl": "go.etcd.io/etcd/etcdutl/v3"}
 
 // Tool returns the absolute path of a program of a separate module below test/tools, for example
 // Tool(ctx, "helm4", "helm.sh/helm/v4/cmd/helm"). It is built once into .cache/bin at the
