@@ -32,13 +32,17 @@ func parseTracing(name string, content []byte) (*tracingapi.TracingConfiguration
 	install.Install(scheme)
 	codecs := serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 	read := &apiserver.TracingConfiguration{}
-	// Texts of package json are no help for who writes a file.
+	// The decoder's errors about these two faults do not help.
 	var document map[string]any
-	if err := yaml.Unmarshal(content, &document); err != nil || document["kind"] == nil {
-		return nil, fmt.Errorf("%s is no TracingConfiguration of apiserver.config.k8s.io/v1: it has no apiVersion and kind", shownPath(name))
+	var mismatch *yaml.TypeError
+	if err := yaml.Unmarshal(content, &document); err != nil && !errors.As(err, &mismatch) {
+		return nil, fmt.Errorf("%s is not YAML: %s", shownPath(name), strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if document["kind"] == nil {
+		return nil, fmt.Errorf("%s is not a TracingConfiguration of apiserver.config.k8s.io/v1: it has no apiVersion and kind", shownPath(name))
 	}
 	if err := runtime.DecodeInto(codecs.UniversalDecoder(), content, read); err != nil {
-		return nil, fmt.Errorf("%s is no TracingConfiguration of apiserver.config.k8s.io/v1: %w", shownPath(name), oneLine(err))
+		return nil, fmt.Errorf("%s is not a TracingConfiguration of apiserver.config.k8s.io/v1: %w", shownPath(name), oneLine(err))
 	}
 	if errs := tracingapi.ValidateTracingConfiguration(&read.TracingConfiguration, feature.DefaultFeatureGate, nil); len(errs) > 0 {
 		return nil, fmt.Errorf("%s is invalid: %w", shownPath(name), errs[0])

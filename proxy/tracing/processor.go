@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxQueued is how many spans wait for the collector or are being sent. A span takes up to 20 KiB,
+	// maxQueued is how many spans wait for the collector or are being sent. A span takes up to 8 KiB,
 	// usually 2.
 	maxQueued = 2048
 	// logInterval is how often errors of the collector are logged at most.

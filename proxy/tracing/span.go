@@ -65,7 +65,7 @@ func (t *Tracer) Start(r Request) *Span {
 	if !mayContinue(r.User) {
 		options = append(options, trace.WithNewRoot())
 		if parent := trace.SpanContextFromContext(ctx); parent.IsValid() {
-			options = append(options, trace.WithLinks(trace.Link{SpanContext: parent}))
+			options = append(options, trace.WithLinks(trace.Link{SpanContext: parent.WithTraceState(trace.TraceState{})}))
 		}
 	}
 	_, span := t.tracer.Start(ctx, r.Method, options...)
@@ -108,8 +108,9 @@ func name(method string, info *api.RequestInfo) string {
 	return b.String()
 }
 
-// maxValue is up to how many bytes an attribute takes, so that queued spans have a bound.
-const maxValue = 2048
+// maxValue is up to how many bytes an attribute takes: queued spans have a bound, and a batch of them is smaller
+// than gRPC's limit of 4 MiB.
+const maxValue = 512
 
 // valid returns a part of a client's text that OTLP accepts: one span with invalid UTF-8 would lose all
 // spans that are sent with it. It is a copy, because a part would retain the whole header.
@@ -227,8 +228,8 @@ func (s *Span) End(status int, source string, size int64) {
 // carrier implements propagation.TextMapCarrier for a Header.
 type carrier struct{ h *api.Header }
 
-// Get implements propagation.TextMapCarrier.
-func (c carrier) Get(key string) string { return c.h.Get(key) }
+// Get implements propagation.TextMapCarrier. It returns a copy, because a part would retain the whole header.
+func (c carrier) Get(key string) string { return strings.Clone(c.h.Get(key)) }
 
 // Set implements propagation.TextMapCarrier.
 func (c carrier) Set(key, value string) { c.h.Set(textproto.CanonicalMIMEHeaderKey(key), value) }
