@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/app/reviews"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
 	"github.com/kubeweir/kubeweir/origin/builtin/encryption"
@@ -151,15 +152,15 @@ func (c *cluster) buildStandalone(s *config.Standalone, so *StandaloneOptions, o
 	header.NoDefaults = true
 	anonymous, paths := origin.server.Anonymous()
 	if err := c.addIdentity(authn.Options{
-		TokenReviewer: tokenReviewer{origin.server},
-		ClientCAs:     origin.material.CA.CertPEM, ClientCAFile: s.Authentication.ClientCAFile,
+		TokenReviewer: reviews.Tokens(origin.server.AuthenticateToken), LocalTokenReviewer: origin.localTokens(),
+		ClientCAs: origin.material.CA.CertPEM, ClientCAFile: s.Authentication.ClientCAFile,
 		RequestHeader: header,
 		Anonymous:     anonymous, AnonymousPaths: paths,
-		UnverifiedReviews: tokenChecks,
-		SuccessTTL:        s.Authentication.TokenTTL, FailureTTL: s.Authentication.TokenFailureTTL,
+		UnverifiedReviews: tokenChecks, UnverifiedTokens: tokenChecks,
+		SuccessTTL: s.Authentication.TokenTTL, FailureTTL: s.Authentication.TokenFailureTTL,
 		Settings: review.Settings{CacheSize: s.Authentication.CacheSize, ReviewTimeout: tokenTimeout},
 	}, authz.Options{
-		Decider: decider{origin.server}, TrustedByUpstream: true,
+		Decider: reviews.Access{Server: origin.server}, TrustedByUpstream: true,
 	}); err != nil {
 		return err
 	}
@@ -210,8 +211,16 @@ const readyWait = 800 * time.Millisecond
 const tokenTimeout = 40 * time.Second
 
 // tokenChecks is how many tokens that are not cached are checked at a time: as many requests as
-// kube-apiserver serves, so that tokens whose webhook hangs delay no others.
+// kube-apiserver serves. If their webhook hangs, only tokens that need it get 429 (localTokens).
 const tokenChecks = 600
+
+// localTokens reviews tokens without the token webhook; nil if there is none.
+func (a *standalone) localTokens() authn.TokenReviewer {
+	if review := a.server.AuthenticateLocalToken(); review != nil {
+		return reviews.Tokens(review)
+	}
+	return nil
+}
 
 // progress is a watch of the origin as the proxy knows it.
 type progress struct{ tracker *registry.Tracker }

@@ -241,7 +241,10 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (*Identity, e
 	}
 	key := a.tokens.key(token)
 	result, err := a.tokens.lookup(ctx, key, token)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrUndetermined): // 401 as in kube-apiserver
+		return nil, fmt.Errorf("%w: %w", ErrUnauthenticated, err)
+	case err != nil:
 		return nil, err
 	}
 	return &Identity{User: result.user, Source: BearerToken, Token: Token(token), Offline: result.offline, Reviews: result.reviews, credential: key}, nil

@@ -14,6 +14,9 @@ import (
 // ErrUnauthenticated is the cause of all 401 responses. The text around it is for logs.
 var ErrUnauthenticated = errors.New("unauthenticated")
 
+// ErrUndetermined is the cause if a review of this process could not determine whether a token is valid.
+var ErrUndetermined = errors.New("the token could not be checked")
+
 // StatusError returns the response for an error of this package, of authz or of review. It returns
 // a status unchanged. An unavailable upstream is 503, not 401, so that clients keep their
 // credentials and retry.

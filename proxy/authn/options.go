@@ -17,6 +17,9 @@ import (
 type Options struct {
 	// TokenReviewer reviews bearer tokens; nil rejects all tokens.
 	TokenReviewer TokenReviewer
+	// LocalTokenReviewer, if it is set, reviews tokens that no limit of unverified tokens may delay or reject.
+	// Those that it does not accept are for TokenReviewer.
+	LocalTokenReviewer TokenReviewer
 	// Audiences are the audiences of TokenReviewSpec; nil selects the upstream's own.
 	Audiences []string
 	// ClientCAFile holds the CAs of client certificates, in PEM. ClientCAs are added to them.
@@ -60,5 +63,7 @@ func (o *Options) setDefaults() {
 
 // TokenReviewer creates TokenReviews; AuthenticationV1Interface.TokenReviews() of client-go is one.
 type TokenReviewer interface {
+	// Create reviews a token. After an ErrUndetermined, the request is answered 401, but the token is reviewed
+	// again by the next one, and watches of the user do not end at once.
 	Create(ctx context.Context, review *authenticationv1.TokenReview, opts metav1.CreateOptions) (*authenticationv1.TokenReview, error)
 }

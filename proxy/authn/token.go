@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -86,6 +87,9 @@ func (t *tokens) lookup(ctx context.Context, key CredentialKey, token string) (t
 	if t.results.Find(key) != nil { // the upstream accepted the token lately
 		return t.review(ctx, key, token, true)
 	}
+	if result, ok := t.reviewLocally(ctx, key, token); ok {
+		return result, nil
+	}
 	if err := t.unverified.enter(); err != nil {
 		t.metrics[tokenLimited].Inc()
 		return tokenReview{}, err
@@ -158,17 +162,44 @@ func (t *tokens) stale(key CredentialKey) (result tokenReview, ok bool) {
 	return result, result.expires.IsZero() || time.Now().Before(result.expires)
 }
 
+// request returns the TokenReview of a token.
+func (t *tokens) request(token string) *authenticationv1.TokenReview {
+	return &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: t.opts.Audiences}}
+}
+
+// reviewLocally reviews a token by LocalTokenReviewer. ok is true, and the result cached, if it accepts the token.
+func (t *tokens) reviewLocally(ctx context.Context, key CredentialKey, token string) (result tokenReview, ok bool) {
+	if t.opts.LocalTokenReviewer == nil {
+		return tokenReview{}, false
+	}
+	gen := t.results.Generation()
+	response, err := t.opts.LocalTokenReviewer.Create(ctx, t.request(token), metav1.CreateOptions{})
+	if err != nil || !response.Status.Authenticated {
+		return tokenReview{}, false
+	}
+	return t.store(key, token, gen, response), true
+}
+
 // create creates a TokenReview and caches the result.
 func (t *tokens) create(ctx context.Context, key CredentialKey, token string) (tokenReview, error) {
 	gen := t.results.Generation()
+	var undetermined error
 	response, err := review.Create(ctx, t.reviews, func(ctx context.Context) (*authenticationv1.TokenReview, error) {
-		request := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: t.opts.Audiences}}
-		return t.opts.TokenReviewer.Create(ctx, request, metav1.CreateOptions{})
+		response, err := t.opts.TokenReviewer.Create(ctx, t.request(token), metav1.CreateOptions{})
+		if errors.Is(err, ErrUndetermined) {
+			undetermined, err = err, nil // not to be tried again
+		}
+		return response, err
 	})
-	if err != nil {
+	if err = cmp.Or(err, undetermined); err != nil {
 		t.metrics[tokenError].Inc()
 		return tokenReview{}, err
 	}
+	return t.store(key, token, gen, response), nil
+}
+
+// store caches the result of a review that began in a generation of the cache.
+func (t *tokens) store(key CredentialKey, token string, gen uint64, response *authenticationv1.TokenReview) tokenReview {
 	before, now := t.results.Find(key), t.results.Now()
 	entry := review.Entry[CredentialKey, tokenReview]{Key: key, Generation: gen, Added: now, TTL: t.opts.FailureTTL}
 	if response.Status.Authenticated {
@@ -180,20 +211,20 @@ func (t *tokens) create(ctx context.Context, key CredentialKey, token string) (t
 		if before == nil || before.Value.user == nil || before.Value.user.digest != entry.Value.user.digest {
 			t.opts.OnChange()
 		}
-		return entry.Value, nil
+		return entry.Value
 	}
 	t.metrics[tokenInvalid].Inc()
 	entry.Value.reason = response.Status.Error
 	if before == nil {
 		entry.Generation = t.rejected.Generation()
 		t.rejected.Put(entry)
-		return entry.Value, nil
+		return entry.Value
 	}
 	// The token was accepted before: the rejection replaces that result.
 	entry.Owner, entry.Value.owner = before.Value.owner, before.Value.owner
 	t.results.Put(entry)
 	t.opts.OnChange()
-	return entry.Value, nil
+	return entry.Value
 }
 
 // accepted returns the result of an accepted token, and an error for a rejected one.

@@ -61,8 +61,8 @@ type Config struct {
 	TokenFile string
 	// UncachedTokens checks a token whenever it is presented, for callers that cache the results.
 	UncachedTokens bool
-	// Anonymous serves requests without credentials as system:anonymous. AnonymousIsSet excludes that the
-	// file of Authentication sets it.
+	// Anonymous serves requests without credentials as system:anonymous. AnonymousIsSet rejects a file of
+	// Authentication that configures anonymous requests.
 	Anonymous, AnonymousIsSet bool
 	// Authentication are further authenticators.
 	Authentication Authentication
@@ -117,6 +117,9 @@ func KubeadmRequestHeader(ca []byte, names ...string) RequestHeader {
 type Access struct {
 	// Authenticator is never nil: without any method it accepts no credentials.
 	Authenticator authenticator.Request
+	// Local is Authenticator without the token webhook and the OpenID Connect issuers. It is nil if there is no
+	// webhook.
+	Local authenticator.Request
 	// Audiences that a token has to be meant for, one of them.
 	Audiences authenticator.Audiences
 	// Anonymous says which requests without credentials are served as system:anonymous.
@@ -157,7 +160,7 @@ func New(ctx context.Context, cfg Config) (*Access, error) {
 	}
 	if len(cfg.Authorization.Modes) > 0 || cfg.Authorization.ConfigFile != "" {
 		var err error
-		if a.Authorizer, a.RuleResolver, err = cfg.Authorization.build(ctx, cfg.Informers); err != nil {
+		if a.Authorizer, a.RuleResolver, err = cfg.Authorization.build(ctx, cfg.Informers, a.Anonymous.Enabled); err != nil {
 			return nil, err
 		}
 		return a, nil
@@ -263,6 +266,13 @@ func (a *Access) addAuthenticator(ctx context.Context, cfg Config) error {
 		a.Published.RequestHeaderAllowedNames = a.RequestHeader.AllowedClientNames
 		a.Published.RequestHeaderCA = ca
 	}
+	if cfg.Authentication.Webhook.ConfigFile != "" {
+		local := kube
+		var err error
+		if a.Local, _, _, _, err = local.New(ctx); err != nil {
+			return fmt.Errorf("authenticators: %w", err)
+		}
+	}
 	file, err := cfg.external(&kube)
 	if err != nil {
 		return err
@@ -270,7 +280,7 @@ func (a *Access) addAuthenticator(ctx context.Context, cfg Config) error {
 	a.Anonymous = kube.Anonymous
 	built, update, _, _, err := kube.New(ctx)
 	if err != nil {
-		return cfg.namedFault(err)
+		return cfg.authenticatorError(err)
 	}
 	if file != nil {
 		f := &follower{options: file, update: update, anonymous: kube.AuthenticationConfig.DeepCopy().Anonymous, data: kube.AuthenticationConfigData}
