@@ -7,7 +7,7 @@ import "time"
 type KubeAPIServer struct {
 	// RuntimeConfig are values of --runtime-config, such as api/beta=true. Default: the stable APIs.
 	RuntimeConfig []string
-	// AnonymousIsSet excludes that the file of --authentication-config sets what --anonymous-auth does.
+	// AnonymousIsSet rejects a file of --authentication-config that configures anonymous requests.
 	AnonymousIsSet bool
 	// AcceptedIssuers are issuers of service account tokens that are accepted besides the one that signs.
 	AcceptedIssuers []string

@@ -92,7 +92,7 @@ type Identity struct {
 	// DisableAnonymous answers 401 to requests without credentials, instead of
 	// serving them as system:anonymous.
 	DisableAnonymous bool
-	// AnonymousIsSet excludes that the file of Authentication sets what DisableAnonymous does.
+	// AnonymousIsSet rejects a file of Authentication that configures anonymous requests.
 	AnonymousIsSet bool
 	// ServiceAccountKey signs service-account tokens: *rsa.PrivateKey or *ecdsa.PrivateKey.
 	ServiceAccountKey any

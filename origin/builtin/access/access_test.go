@@ -239,6 +239,9 @@ func TestFaultsOfFiles(t *testing.T) {
 	}
 	fixed := authentication(both)
 	fixed.AnonymousIsSet = true
+	always := file("always", head+"AuthorizationConfiguration\nauthorizers: [{type: AlwaysAllow, name: alwaysallow}]")
+	open := authorization(always)
+	open.Anonymous = true
 	disallowed := authentication(own)
 	disallowed.Issuers = []string{issuer}
 	for _, tc := range []struct {
@@ -257,6 +260,7 @@ func TestFaultsOfFiles(t *testing.T) {
 		{tokens(junk, "v1"), "authentication-token-webhook-config-file", junk, ""},
 		{authorization("/none"), "authorization-config", "/none", "no such file"},
 		{authorization(junk), "authorization-config", junk, "Junk"},
+		{open, "authorization-config", always, "AlwaysAllow would allow everything to everybody; set --anonymous-auth=false"},
 		{authorization(none), "authorization-config", none, "at least one authorization mode must be defined"},
 		{authorization(named), "authorization-config", named, "expected name rbac"},
 		{authorization(abac), "authorization-config", abac, ""},

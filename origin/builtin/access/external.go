@@ -68,8 +68,8 @@ type AccessWebhook struct {
 	AuthorizedTTL, UnauthorizedTTL time.Duration
 }
 
-// build returns the authorizer of kube-apiserver.
-func (c *Authorization) build(ctx context.Context, f informers.SharedInformerFactory) (authorizer.Authorizer, authorizer.RuleResolver, error) {
+// build returns the authorizer of kube-apiserver. anonymous says whether there are anonymous requests.
+func (c *Authorization) build(ctx context.Context, f informers.SharedInformerFactory, anonymous bool) (authorizer.Authorizer, authorizer.RuleResolver, error) {
 	o := kubeoptions.NewBuiltInAuthorizationOptions()
 	o.Modes, o.AuthorizationConfigurationFile = c.Modes, c.ConfigFile
 	o.WebhookConfigFile, o.WebhookVersion = c.Webhook.ConfigFile, c.Webhook.Version
@@ -77,15 +77,21 @@ func (c *Authorization) build(ctx context.Context, f informers.SharedInformerFac
 	name := func(err error) error {
 		switch {
 		case c.ConfigFile != "":
-			return fault("authorization-config", c.ConfigFile, err)
+			return flagError("authorization-config", c.ConfigFile, err)
 		case c.Webhook.ConfigFile != "":
-			return fault("authorization-webhook-config-file", c.Webhook.ConfigFile, err)
+			return flagError("authorization-webhook-config-file", c.Webhook.ConfigFile, err)
 		}
-		return fault("authorization-mode", strings.Join(c.Modes, ","), err)
+		return flagError("authorization-mode", strings.Join(c.Modes, ","), err)
 	}
 	built, err := o.ToAuthorizationConfig(f)
 	if err != nil {
 		return nil, nil, name(err)
+	}
+	// kube-apiserver rejects this only with --authorization-mode. The types of a file cannot change later.
+	for _, a := range built.AuthorizationConfiguration.Authorizers {
+		if anonymous && a.Type == "AlwaysAllow" {
+			return nil, nil, name(errors.New("AlwaysAllow would allow everything to everybody; set --anonymous-auth=false"))
+		}
 	}
 	all, rules, err := built.New(ctx, serverID)
 	if err != nil {
@@ -112,9 +118,9 @@ func (c *Config) options() *kubeoptions.BuiltInAuthenticationOptions {
 	return o
 }
 
-// fault returns an error that names the flag and its value. The library's errors have several lines or
+// flagError returns an error that names the flag and its value. The library's errors have several lines or
 // prefixes if there are several.
-func fault(flag, value string, err error) error {
+func flagError(flag, value string, err error) error {
 	return fmt.Errorf("--%s=%s: %s", flag, value, strings.Join(strings.Fields(err.Error()), " "))
 }
 
@@ -130,9 +136,9 @@ func (c *Config) external(kube *kubeauthenticator.Config) (*kubeoptions.BuiltInA
 	switch {
 	case err == nil:
 	case a.ConfigFile != "":
-		return nil, fault("authentication-config", a.ConfigFile, err)
+		return nil, flagError("authentication-config", a.ConfigFile, err)
 	default:
-		return nil, fault("oidc-issuer-url", a.OIDC.IssuerURL, err)
+		return nil, flagError("oidc-issuer-url", a.OIDC.IssuerURL, err)
 	}
 	kube.Anonymous = from.Anonymous
 	kube.OIDCSigningAlgs, kube.AuthenticationConfigData = from.OIDCSigningAlgs, from.AuthenticationConfigData
@@ -151,23 +157,23 @@ func (c *Config) external(kube *kubeauthenticator.Config) (*kubeoptions.BuiltInA
 // serverID identifies the server in the metrics of the library.
 const serverID = "apiserver"
 
-// namedFault returns the error of kubeauthenticator.Config.New with the flag that is its cause: the
+// authenticatorError returns the error of kubeauthenticator.Config.New with the flag that is its cause: the
 // library does not say which authenticator failed.
-func (c *Config) namedFault(err error) error {
+func (c *Config) authenticatorError(err error) error {
 	a := &c.Authentication
 	if path := (*fs.PathError)(nil); errors.As(err, &path) && path.Path == c.TokenFile {
 		return fmt.Errorf("authenticators: %w", err)
 	}
 	if file := a.Webhook.ConfigFile; file != "" {
 		if _, wrong := webhookutil.LoadKubeconfig(file, nil); wrong != nil {
-			return fault("authentication-token-webhook-config-file", file, wrong)
+			return flagError("authentication-token-webhook-config-file", file, wrong)
 		}
 	}
 	switch {
 	case a.ConfigFile != "":
-		return fault("authentication-config", a.ConfigFile, err)
+		return flagError("authentication-config", a.ConfigFile, err)
 	case a.OIDC.IssuerURL != "":
-		return fault("oidc-issuer-url", a.OIDC.IssuerURL, err)
+		return flagError("oidc-issuer-url", a.OIDC.IssuerURL, err)
 	}
 	return fmt.Errorf("authenticators: %w", err)
 }
