@@ -23,7 +23,7 @@ func newMigrate() *cobra.Command {
 reads a data folder and writes a snapshot, from which etcdutl snapshot restore creates an etcd.
 
 Objects keep their versions (resourceVersion) and stay encrypted if they are. Stop all API servers
-first. The source is not changed.`,
+first. No object of the source is changed.`,
 		Example: `  # From etcd to a data folder.
   kubeweir migrate --etcd-servers http://127.0.0.1:2379 --data-dir kubeweir-data
 

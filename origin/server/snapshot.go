@@ -73,6 +73,14 @@ func (b *builder) openSnapshot(req *http.Request) (storage.Snapshot, snapshot.He
 	return s, h, nil
 }
 
+// snapshotAttributes are what a client must be permitted. Authorizers that reject by resource, such as webhooks with
+// conditions, decide about Secrets, not about all resources ("*").
+var snapshotAttributes = []authorizer.AttributesRecord{
+	{Verb: "*", APIGroup: "*", APIVersion: "*", Resource: "*", ResourceRequest: true},
+	{Verb: "list", APIVersion: "v1", Resource: "secrets", ResourceRequest: true},
+	{Verb: "get", APIVersion: "v1", Resource: "secrets", ResourceRequest: true},
+}
+
 // permitsSnapshot rejects a client that may not do everything. A snapshot has all Secrets, and roles with
 // all paths that are no resources ("*") are common, so the permission for the path, which was checked
 // before, is not enough.
@@ -84,16 +92,19 @@ func (b *builder) permitsSnapshot(req *http.Request) error {
 	if !ok {
 		return apierrors.NewUnauthorized("the client is unknown")
 	}
-	decision, _, err := b.access.Authorizer.Authorize(req.Context(), authorizer.AttributesRecord{
-		User: user, Verb: "*", APIGroup: "*", APIVersion: "*", Resource: "*", ResourceRequest: true,
-	})
-	switch {
-	case decision == authorizer.DecisionAllow:
+	permitted := true
+	for _, a := range snapshotAttributes {
+		a.User = user
+		decision, _, err := b.access.Authorizer.Authorize(req.Context(), a)
+		if decision != authorizer.DecisionAllow && err != nil {
+			return apierrors.NewInternalError(err)
+		}
+		permitted = permitted && decision == authorizer.DecisionAllow
+	}
+	if permitted {
 		return nil
-	case err != nil:
-		return apierrors.NewInternalError(err)
 	}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
-	forbidden.ErrStatus.Message = fmt.Sprintf("forbidden: User %q cannot download a snapshot: it must be allowed all verbs of all resources in all groups, as cluster-admin is", user.GetName())
+	forbidden.ErrStatus.Message = fmt.Sprintf("forbidden: User %q cannot download a snapshot: it must be allowed all verbs of all resources in all groups, as cluster-admin is, and to get and list Secrets", user.GetName())
 	return forbidden
 }

@@ -1,15 +1,20 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/origin/builtin/access"
 	"github.com/kubeweir/kubeweir/origin/storage"
 	"github.com/kubeweir/kubeweir/origin/storage/snapshot"
 )
@@ -37,6 +42,26 @@ func TestSnapshot(t *testing.T) {
 	jane := listen(t, s, &user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 	if code, _, body := get(t, jane, api.SnapshotPath); code != http.StatusForbidden {
 		t.Errorf("%d %s", code, body)
+	}
+}
+
+// TestSnapshotNeedsSecrets checks that an authorizer which decides by resource is not bypassed.
+func TestSnapshotNeedsSecrets(t *testing.T) {
+	for _, verb := range []string{"get", "list"} {
+		b := &builder{Server: &Server{access: &access.Access{Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetResource() == "secrets" && a.GetVerb() == verb {
+				return authorizer.DecisionDeny, "", nil
+			}
+			return authorizer.DecisionAllow, "", nil
+		})}}}
+		ctx := apirequest.WithUser(t.Context(), &user.DefaultInfo{Name: "jane"})
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, api.SnapshotPath, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.permitsSnapshot(req); !apierrors.IsForbidden(err) {
+			t.Errorf("without %s: %v, want 403", verb, err)
+		}
 	}
 }
 

@@ -528,6 +528,9 @@ func TestBackupPage(t *testing.T) {
 	commands := backupCommands(t, "Save")
 	last := len(commands) - 1 // of a server that does not run
 	shell(t, dir, p.kubeconfig, commands[:last])
+	if info, err := os.Stat(filepath.Join(dir, "pki.tar")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the copy of the keys: %v, %v, want mode 0600", info, err)
+	}
 	p.kubectl("kubectl create configmap later --from-literal=a=b")
 	p.stop()
 	shell(t, dir, p.kubeconfig, commands[last:])

@@ -37,7 +37,7 @@ func Restore(dir string, revision, current uint64, next func() (storage.Entry, e
 		return 0, err
 	}
 	parent := filepath.Dir(dir)
-	if err := os.MkdirAll(parent, 0o700); err != nil {
+	if err := makeFolder(parent); err != nil {
 		return 0, err
 	}
 	temporary, err := os.MkdirTemp(parent, filepath.Base(dir)+".restoring-*")
@@ -53,6 +53,20 @@ func Restore(dir string, revision, current uint64, next func() (storage.Entry, e
 		return 0, errors.Join(cmp.Or(checkAbsent(dir), err), os.RemoveAll(temporary))
 	}
 	return r.keys - 1, snapshot.SyncDir(parent)
+}
+
+// makeFolder creates a folder and its parents, all on disk.
+func makeFolder(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := makeFolder(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return snapshot.SyncDir(filepath.Dir(dir))
 }
 
 // checkAbsent fails if there is something other than an empty folder.

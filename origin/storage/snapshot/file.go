@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 )
 
 // File is a file that appears under its name when it is complete and on disk. Its mode is 0600. Until
@@ -20,7 +21,11 @@ type File struct {
 // Create creates a file. If overwrite is false and path exists, the error is an fs.ErrExist, here or
 // from Commit.
 func Create(path string, overwrite bool) (*File, error) {
-	if _, err := os.Lstat(path); err == nil && !overwrite {
+	switch info, err := os.Lstat(path); {
+	case err != nil:
+	case info.IsDir():
+		return nil, &fs.PathError{Op: "create", Path: path, Err: syscall.EISDIR}
+	case !overwrite:
 		return nil, &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".partial-*")
