@@ -37,8 +37,8 @@ type StoreOptions struct {
 	// passed to the Store's methods begin with it.
 	ResourcePrefix string
 	GroupResource  schema.GroupResource
-	// DeleteCorrupt gives objects that cannot be decrypted or decoded an error of their own, which has
-	// a deletion with ignoreStoreReadErrorWithClusterBreakingPotential delete them (KEP-3926).
+	// DeleteCorrupt reports objects that cannot be decrypted or decoded with an error that permits their
+	// deletion with ignoreStoreReadErrorWithClusterBreakingPotential (KEP-3926).
 	DeleteCorrupt bool
 	// NewFunc creates an empty object, for bookmarks. Without it there are no bookmarks.
 	NewFunc func() runtime.Object

@@ -45,11 +45,11 @@ func (a *API) Handler() http.Handler {
 		})
 	}
 	// A client that leaves must not leave half of the objects behind.
-	whole := func(r *http.Request) (context.Context, context.CancelFunc) {
+	uninterrupted := func(r *http.Request) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(context.WithoutCancel(r.Context()), restoreTimeout)
 	}
 	handle("POST "+api.TestAPIPath+"reset", func(_ http.ResponseWriter, r *http.Request) error {
-		ctx, cancel := whole(r)
+		ctx, cancel := uninterrupted(r)
 		defer cancel()
 		a.Faults.Clear()
 		if err := a.Snapshots.Restore(ctx, Initial); err != nil {
@@ -65,7 +65,7 @@ func (a *API) Handler() http.Handler {
 		return a.Snapshots.Save(r.Context(), r.PathValue("name"))
 	})
 	handle("POST "+api.TestAPIPath+"snapshots/{name}/restore", func(_ http.ResponseWriter, r *http.Request) error {
-		ctx, cancel := whole(r)
+		ctx, cancel := uninterrupted(r)
 		defer cancel()
 		return a.Snapshots.Restore(ctx, r.PathValue("name"))
 	})
