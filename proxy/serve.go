@@ -81,7 +81,7 @@ func (g *Gateway) execute(ctx context.Context, x *exchange, d route.Decision) (r
 	case route.Respond:
 		return g.respondCached(x)
 	case route.Forward:
-		return g.forwardCounted(ctx, x, d.Why)
+		return g.observeRead(x, g.forwardCounted(ctx, x, d.Why))
 	case route.ForwardShard:
 		return g.forwardShard(ctx, x, d)
 	case route.ReadCache:
@@ -91,10 +91,11 @@ func (g *Gateway) execute(ctx context.Context, x *exchange, d route.Decision) (r
 		}
 		return g.readCache(ctx, x)
 	case route.Revalidate:
-		resp = g.revalidate(ctx, x)
+		resp = g.observeRead(x, g.revalidate(ctx, x))
 		x.NotRevalidated = resp == nil
 	case route.Coalesce:
 		resp, x.NotCoalesced = g.coalesce(ctx, x)
+		g.observeRead(x, resp)
 	case route.SelfReview:
 		resp = g.selfReview(ctx, x)
 	case route.OfflineDiscovery:
@@ -111,6 +112,15 @@ func (g *Gateway) execute(ctx context.Context, x *exchange, d route.Decision) (r
 	}
 	if resp == nil {
 		x.Documents.Clear(d.Action)
+	}
+	return resp
+}
+
+// observeRead records the response of the upstream to a read that the cache could not serve in session mode. It
+// returns the response.
+func (g *Gateway) observeRead(x *exchange, resp *api.Response) *api.Response {
+	if resp != nil && resp.Status == 200 && x.Current == route.No && x.ClientMode() == policy.ModeSession {
+		g.session.ObserveRead(x.Query.Resource.GroupVersionResource)
 	}
 	return resp
 }

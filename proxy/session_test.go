@@ -85,6 +85,40 @@ func TestSessionSeesWritesMadeHere(t *testing.T) {
 	})
 }
 
+// TestSessionReadsDoNotGoBack: once the upstream has served a read because the feed was late, the cache serves none
+// that is older.
+func TestSessionReadsDoNotGoBack(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := newSessionBench(t)
+		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+		if got, cached := b.list(); !cached || got != "a" {
+			t.Fatalf("%q, cached %v", got, cached)
+		}
+		b.source.Hold()
+		b.upstream.response = func(*api.Request) *api.Response {
+			o := b.source.Create(cachetest.Pods, cachetest.Pod("default/b", ""))
+			return &api.Response{Status: 201, Body: fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":"b","resourceVersion":%q}}`, o.GetResourceVersion())}
+		}
+		b.do("POST /api/v1/namespaces/default/pods")
+		b.upstream.response = nil
+		b.source.Create(cachetest.Pods, cachetest.Pod("default/c", "")) // by another way
+		if got, cached := b.list(); cached {
+			t.Fatalf("%q from a cache that lacks a write", got)
+		}
+		b.source.HoldAfter(1)
+		b.source.Release()
+		synctest.Wait() // the cache has the write now, but not all that the client has seen
+		if got, cached := b.list(); cached && got != "a b c" {
+			t.Errorf("%q after the upstream's response", got)
+		}
+		b.source.Release()
+		synctest.Wait()
+		if got, cached := b.list(); !cached || got != "a b c" {
+			t.Errorf("%q, cached %v, when the feed has caught up", got, cached)
+		}
+	})
+}
+
 // TestSessionSeesDeletionsByUpdate: an update that removes the last finalizer deletes the object.
 // The response has the object and its version from before.
 func TestSessionSeesDeletionsByUpdate(t *testing.T) {

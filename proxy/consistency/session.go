@@ -16,7 +16,8 @@ import (
 )
 
 // Session tracks how new the cache of each resource must be to hold the writes made through this
-// gateway, so that clients see their own writes and those of each other.
+// gateway, so that clients see their own writes and those of each other. A read in session mode that the upstream had to
+// serve counts as a write of unknown effect: it may have shown more than the cache has.
 //
 // It keeps one version per resource. A write whose response names a version raises it at once. Any
 // other write is settled by the first read after it: either the collection has seen the object go,
@@ -167,6 +168,9 @@ func (w *writes) wroteDeletion(d deletion) {
 	}
 	w.deleted[d] = struct{}{}
 }
+
+// ObserveRead records that the upstream served a read in session mode, so that the cache serves none that is older.
+func (s *Session) ObserveRead(gvr schema.GroupVersionResource) { s.write(gvr, (*writes).wroteUnknown) }
 
 // pending is what a collection must still show to hold every write.
 type pending struct {
