@@ -69,13 +69,15 @@ type observer struct {
 	name     string
 	informer cache.SharedIndexInformer
 	calls    callCounter
-	// brief counts the watches without events that ended within a second. client-go lists again after
-	// them (VeryShortWatchError).
+	// brief counts the watches without events that ended within a second, from the end of the initial events
+	// on if there are any. client-go lists again after them (VeryShortWatchError).
 	brief atomic.Int64
 
 	mu struct {
 		sync.Mutex
-		from   uint64 // version of the first list
+		from   uint64      // version of the first list
+		last   uint64      // version of the last list, event or bookmark
+		listed [][2]uint64 // from which version to which a later list has replaced the events
 		events []watchtest.WireEvent
 		errors []string // ERROR events
 	}
@@ -168,6 +170,9 @@ func (o *observer) pass(ctx context.Context, w *observedWatch, initial bool) {
 		case e.Type == watch.Bookmark && initial:
 			initial = false
 			o.begin(e.Object)
+			began, n = time.Now(), 0
+		case e.Type == watch.Bookmark:
+			o.advance(e.Object)
 		case e.Type != watch.Bookmark && !initial:
 			o.note(e)
 		}
@@ -184,31 +189,48 @@ func (o *observer) pass(ctx context.Context, w *observedWatch, initial bool) {
 	}
 }
 
-// begin records the version of the first list.
+// begin records the version of a list.
 func (o *observer) begin(list runtime.Object) {
-	m, err := meta.CommonAccessor(list)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err == nil && o.mu.from == 0 {
-		o.mu.from, err = api.ParseResourceVersion(m.GetResourceVersion())
+	before := o.mu.last
+	rv := o.versionLocked(list)
+	if o.mu.from == 0 {
+		o.mu.from = rv
+	} else {
+		o.mu.listed = append(o.mu.listed, [2]uint64{before, rv})
+	}
+}
+
+// advance records the version of a bookmark.
+func (o *observer) advance(bookmark runtime.Object) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.versionLocked(bookmark)
+}
+
+// versionLocked returns and records the version of a list, bookmark or object.
+func (o *observer) versionLocked(obj runtime.Object) (rv uint64) {
+	m, err := meta.CommonAccessor(obj)
+	if err == nil {
+		rv, err = api.ParseResourceVersion(m.GetResourceVersion())
 	}
 	if err != nil {
 		o.mu.errors = append(o.mu.errors, err.Error())
 	}
+	o.mu.last = max(o.mu.last, rv)
+	return rv
 }
 
 func (o *observer) note(e watch.Event) {
 	m, err := meta.Accessor(e.Object)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var rv uint64
-	if err == nil {
-		rv, err = api.ParseResourceVersion(m.GetResourceVersion())
-	}
 	if err != nil {
 		o.mu.errors = append(o.mu.errors, err.Error())
 		return
 	}
+	rv := o.versionLocked(e.Object)
 	o.mu.events = append(o.mu.events, watchtest.WireEvent{Type: api.ParseEventType(string(e.Type)), Key: objectKey(m.GetNamespace(), m.GetName()), RV: rv})
 }
 
@@ -232,13 +254,17 @@ func (o *observer) holds(want versions) error {
 }
 
 // check reports what the informer missed or received twice: it must have received the events of
-// kube-apiserver's watch after its first list. It returns how many these are.
+// kube-apiserver's watch after its first list, except those that a later list has replaced. It reports lists that
+// could be avoided. It returns how many events these are.
 func (o *observer) check(t *testing.T, events []watchtest.WireEvent, to uint64) int {
 	t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	within := func(all []watchtest.WireEvent) []watchtest.WireEvent {
-		return slices.DeleteFunc(slices.Clone(all), func(e watchtest.WireEvent) bool { return e.RV <= o.mu.from || e.RV > to })
+		return slices.DeleteFunc(slices.Clone(all), func(e watchtest.WireEvent) bool {
+			replaced := slices.ContainsFunc(o.mu.listed, func(l [2]uint64) bool { return e.RV > l[0] && e.RV <= l[1] })
+			return e.RV <= o.mu.from || e.RV > to || replaced
+		})
 	}
 	got, want := within(o.mu.events), within(events)
 	for i := range max(len(got), len(want)) {
