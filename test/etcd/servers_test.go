@@ -197,7 +197,7 @@ func (s *servers) noteCreated(all *[]string, name string, err error) {
 // is killed and started again. No acknowledged object is lost, the ConfigMaps are linearizable registers, and each Event
 // expires once.
 func TestServers(t *testing.T) {
-	length, period := time.Duration(soak.Cases(12, 20*60))*time.Second, time.Duration(soak.Cases(3, 60))*time.Second
+	length, period := time.Duration(soak.Cases(12, 10*60))*time.Second, time.Duration(soak.Cases(3, 60))*time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), length+10*time.Minute)
 	defer cancel()
 	s := startServers(ctx, t, 3)
