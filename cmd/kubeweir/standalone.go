@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	_ "time/tzdata" // for the time zone of a CronJob, as kube-apiserver; an image has no files of them
 
@@ -10,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/app"
 	"github.com/kubeweir/kubeweir/internal/envtest"
+	"github.com/kubeweir/kubeweir/origin/server"
 )
 
 // newStandalone is `kubeweir standalone`.
@@ -62,7 +64,10 @@ func runStandalone(ctx context.Context, cfg *config.Standalone, o app.Standalone
 	quietLibraries(log)
 	o.UserAgent, o.Logger = userAgent(), log
 	s, err := app.NewStandalone(ctx, cfg, o)
-	if err != nil {
+	switch {
+	case errors.As(err, new(*server.FlagError)):
+		return usageError{err}
+	case err != nil:
 		return err
 	}
 	return run(ctx, s.Server, s.Failed(), log, stderr)

@@ -183,7 +183,7 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 	}
 	if file := c.Encryption.ProviderConfigFile; file != "" {
 		if a.encryption, err = encryption.Load(file, c.Encryption.AutomaticReload); err != nil {
-			return fmt.Errorf("--encryption-provider-config: %w", err)
+			return &server.FlagError{Flag: "encryption-provider-config", Value: file, Err: err}
 		}
 	}
 	a.server, err = server.New(server.Options{
@@ -333,7 +333,7 @@ func checkTokenFile(file string) error {
 		return nil
 	}
 	if _, err := tokenfile.NewCSV(file); err != nil {
-		return fmt.Errorf("--token-auth-file: %w", err)
+		return &server.FlagError{Flag: "token-auth-file", Value: file, Err: err}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -39,10 +40,16 @@ type builder struct {
 	proxy *http.Transport
 }
 
+// FlagError is the error of New if a file or setting of Options is at fault.
+type FlagError = access.FlagError
+
 func (s *Server) build() error {
 	b := &builder{Server: s, config: s.loopback.config(s.opts), proxy: groups.NewProxyTransport()}
 	for _, step := range []func() error{b.addClients, b.addConfig, b.addAccess, b.addAdmission, b.addChain} {
 		if err := step(); err != nil {
+			if flag := new(FlagError); errors.As(err, &flag) {
+				return flag
+			}
 			return fmt.Errorf("origin/server: %w", err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig/controller"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kubeweir/kubeweir/origin/builtin/encryption"
 	"github.com/kubeweir/kubeweir/origin/storage"
@@ -26,6 +27,28 @@ func secretKeys(letters ...string) []byte {
 		keys = append(keys, fmt.Sprintf("{name: %s, secret: %s}", letter, base64.StdEncoding.EncodeToString([]byte(strings.Repeat(letter, 32)))))
 	}
 	return fmt.Appendf(nil, "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources: [{resources: [secrets], providers: [{aesgcm: {keys: [%s]}}]}]\n", strings.Join(keys, ", "))
+}
+
+// failedReloads returns how many changed files were rejected.
+func failedReloads(t *testing.T) (n float64) {
+	t.Helper()
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "apiserver_encryption_config_controller_automatic_reloads_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "status" && l.GetValue() == "failure" {
+					n += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
 }
 
 // TestEncryptionConfigReloads checks that a changed file applies to writes, and that a faulty file does
@@ -69,6 +92,12 @@ func TestEncryptionConfigReloads(t *testing.T) {
 		t.Errorf("stored as %q", value)
 	}
 	write([]byte("junk"))
+	for failedReloads(t) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if secret, err = secrets.Update(ctx, secret, metav1.UpdateOptions{}); err != nil || !bytes.HasPrefix(stored(), []byte("k8s:enc:aesgcm:v1:a:")) {
+		t.Errorf("with a faulty file: %v, stored as %q", err, stored())
+	}
 	write(secretKeys("b", "a"))
 	for !bytes.HasPrefix(stored(), []byte("k8s:enc:aesgcm:v1:b:")) {
 		if secret, err = secrets.Update(ctx, secret, metav1.UpdateOptions{}); err != nil {

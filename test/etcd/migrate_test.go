@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -129,7 +130,8 @@ func number(t *testing.T, version string) uint64 {
 func TestMigrate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	encryption := "--encryption-provider-config=" + encryptionFile(t, [2]string{"secrets", "{secretbox: {keys: [" + encryptionKey("key1", "a") + "]}}"})
+	encryption := "--encryption-provider-config=" + encryptionFile(t, [2]string{"secrets", "{secretbox: {keys: [" + encryptionKey("key1", "a") + "]}}"},
+		[2]string{"configmaps", "{kms: {apiVersion: v2, name: test, endpoint: '" + startPlugin(t) + "'}}"})
 	c := start(t, realkube.Options{ExtraArgs: []string{encryption}})
 	kube := newFace(t, "kube-apiserver", c.AdminConfig())
 	kube.create(ctx, t, definitions, tideDefinition)
@@ -222,6 +224,9 @@ func TestMigrate(t *testing.T) {
 	}
 	if want := fmt.Sprintf("continues at revision %d\n", moved); out != "" && !strings.HasSuffix(out, want) {
 		t.Errorf("the output is %q, want %q at its end", out, want)
+	}
+	if got, err := client.Get(ctx, "/registry/configmaps/default/moved-4"); err != nil || len(got.Kvs) != 1 || !bytes.HasPrefix(got.Kvs[0].Value, []byte("k8s:enc:kms:v2:test:")) {
+		t.Errorf("what the standalone has written with a key of the plugin: %v, %v", got, err)
 	}
 	leases, err := client.Leases(ctx)
 	if err != nil || len(leases.Leases) == 0 {

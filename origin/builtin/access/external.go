@@ -118,11 +118,21 @@ func (c *Config) options() *kubeoptions.BuiltInAuthenticationOptions {
 	return o
 }
 
-// flagError returns an error that names the flag and its value. The library's errors have several lines or
-// prefixes if there are several.
-func flagError(flag, value string, err error) error {
-	return fmt.Errorf("--%s=%s: %s", flag, value, strings.Join(strings.Fields(err.Error()), " "))
+// FlagError says that the value of a flag, or the file that it names, is at fault.
+type FlagError struct {
+	Flag, Value string
+	Err         error
 }
+
+// Error implements error. The library's errors have several lines or prefixes if there are several.
+func (e *FlagError) Error() string {
+	return fmt.Sprintf("--%s=%s: %s", e.Flag, e.Value, strings.Join(strings.Fields(e.Err.Error()), " "))
+}
+
+// Unwrap returns Err.
+func (e *FlagError) Unwrap() error { return e.Err }
+
+func flagError(flag, value string, err error) error { return &FlagError{flag, value, err} }
 
 // external adds the authenticators of Config.Authentication to kube. It returns the options with
 // which they are configured again, or nil if there is no file to be followed.
