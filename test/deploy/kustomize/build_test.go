@@ -3,6 +3,7 @@ package kustomize
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -140,6 +141,40 @@ replicas: [{name: kubeweir, count: 5}]
 	if subject := subjects[0].(map[string]any); subject["namespace"] != "weir" || subject["name"] != template.Spec.ServiceAccountName {
 		t.Errorf("the role is bound to %v", subject)
 	}
+}
+
+// TestServersOnEtcd builds the README's example of several servers, which a kube-apiserver accepts.
+func TestServersOnEtcd(t *testing.T) {
+	ctx := deadline(t)
+	text, err := os.ReadFile(filepath.Join(root, "deploy", "kustomize", "README.md"))
+	must(t, err)
+	_, section, _ := strings.Cut(string(text), "### Several servers on etcd\n")
+	files := map[string]string{}
+	for _, file := range fileBlock.FindAllStringSubmatch(section, -1) {
+		files[file[1]] = strings.ReplaceAll(file[2], "https://github.com/kubeweir/kubeweir//deploy/kustomize/standalone?ref=v0.1.0", "DEPLOY/standalone")
+	}
+	objects := overlay(ctx, t, files)
+	set := find(t, objects, "StatefulSet", "")
+	if n, _, _ := unstructured.NestedFieldNoCopy(set.Object, "spec", "replicas"); fmt.Sprint(n) != "3" {
+		t.Errorf("%v replicas", n)
+	}
+	if claims, _, _ := unstructured.NestedSlice(set.Object, "spec", "volumeClaimTemplates"); len(claims) > 0 {
+		t.Errorf("volumes for objects that are in etcd: %v", claims)
+	}
+	settings := find(t, objects, "ConfigMap", "")
+	if text, _, _ := unstructured.NestedString(settings.Object, "data", "standalone.yaml"); !strings.Contains(text, "etcd.example.com") {
+		t.Errorf("settings %q", text)
+	}
+	mounted := map[string]bool{}
+	for _, m := range podTemplate(t, objects).Spec.Containers[0].VolumeMounts {
+		mounted[m.MountPath] = true
+	}
+	for _, path := range []string{"/var/lib/kubeweir", "/var/lib/kubeweir/pki/sa.key", "/etc/kubeweir", "/etc/kubeweir-etcd"} {
+		if !mounted[path] {
+			t.Errorf("%s is not mounted", path)
+		}
+	}
+	newJudge(t, kube.AdminConfig()).apply(ctx, t, objects)
 }
 
 // TestSidecarIsAddedToAnything checks that the component works for workloads with and without
