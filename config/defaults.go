@@ -115,6 +115,8 @@ func yamlOf(v reflect.Value) (string, error) {
 		value = v.Bool()
 	case reflect.Int:
 		value = v.Int()
+	case reflect.Float64:
+		value = v.Float()
 	case reflect.Int64: // a duration or a size, which may look like a number
 		return getText(v), nil
 	}

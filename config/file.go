@@ -170,6 +170,8 @@ func rightTag(n *yaml.Node, v reflect.Value) bool {
 		return n.Tag == "!!bool"
 	case reflect.Int:
 		return n.Tag == "!!int"
+	case reflect.Float64:
+		return n.Tag == "!!int" || n.Tag == "!!float"
 	}
 	if v.Type().Implements(choiceType) && n.Tag == "!!bool" {
 		return true // some choices are true and false

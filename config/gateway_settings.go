@@ -57,7 +57,8 @@ func (g *Gateway) sections() []section {
 	}, tlsSettings(&g.TLS))}},
 		g.identitySections(), []section{g.stateSettings()}, limitSettings(&g.Limits), []section{
 			servingSettings(&g.Timeouts.ServingTimeouts), g.upstreamSettings(),
-			auditSettings(&g.Audit, &g.Log), tracingSettings(&g.Tracing), shutdownSettings(&g.Shutdown),
+		}, auditSettings(&g.Audit), []section{
+			logSettings(&g.Log), tracingSettings(&g.Tracing), shutdownSettings(&g.Shutdown),
 		})
 }
 

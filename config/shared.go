@@ -45,13 +45,6 @@ type ServingTimeouts struct {
 	PingResponse time.Duration `json:"pingAnswer"`
 }
 
-// Audit determines where requests are recorded.
-type Audit struct {
-	Path       string `json:"path"`
-	MaxSize    Bytes  `json:"maxSize"`
-	MaxBackups int    `json:"maxBackups"`
-}
-
 // Tracing determines where spans of requests are sent.
 type Tracing struct {
 	ConfigFile string `json:"configFile"`
@@ -165,7 +158,6 @@ func defaultServingTimeouts() ServingTimeouts {
 	}
 }
 
-func defaultAudit() Audit       { return Audit{MaxSize: 100 << 20, MaxBackups: 10} }
 func defaultLog() Log           { return Log{Level: "info", Format: Text} }
 func defaultConsole() Console   { return Console{Enabled: true} }
 func defaultShutdown() Shutdown { return Shutdown{Drain: 20 * time.Second} }

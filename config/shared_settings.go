@@ -131,17 +131,8 @@ func servingSettings(timeouts *ServingTimeouts) section {
 	}}
 }
 
-func auditSettings(a *Audit, l *Log) section {
-	return section{"Audit and logging", []setting{
-		{"audit.path", "audit-log-path", &a.Path, nil,
-			"`file` for audit events (level Metadata) of all requests, - for standard output; events of reads are dropped if they arrive faster than they are written, other events never",
-			"each request costs CPU time and a line of JSON, usually below 1 KB"},
-		{"audit.maxSize", "audit-log-max-size", &a.MaxSize, atLeast[Bytes](0),
-			"`size` at which the audit log is rotated; 0: never",
-			"together with audit.maxBackups it limits the disk usage"},
-		{"audit.maxBackups", "audit-log-max-backups", &a.MaxBackups, between(0, 10_000),
-			"`number` of rotated audit logs to retain",
-			"disk usage is this number times audit.maxSize"},
+func logSettings(l *Log) section {
+	return section{"Logging", []setting{
 		{"log.level", "log-level", &l.Level, nil,
 			"minimum `severity` to log: debug, info, warn or error",
 			"debug includes reads that are forwarded instead of cached, and all messages of Kubernetes' libraries"},

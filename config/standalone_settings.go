@@ -59,8 +59,8 @@ func (s *Standalone) sections() []section {
 				"`time` after which Event objects expire",
 				"the events of this time are on disk, and in memory if clients read them"},
 		}}},
-		limitSettings(&s.Limits), []section{
-			servingSettings(&s.Timeouts), auditSettings(&s.Audit, &s.Log), tracingSettings(&s.Tracing), shutdownSettings(&s.Shutdown),
+		limitSettings(&s.Limits), []section{servingSettings(&s.Timeouts)}, auditSettings(&s.Audit), []section{
+			logSettings(&s.Log), tracingSettings(&s.Tracing), shutdownSettings(&s.Shutdown),
 		})
 }
 

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -107,20 +106,5 @@ func checkFile(o *origins, path, name string) {
 		o.report(path, "must be a file, and %s is a directory", shownPath(name))
 	} else if info.Mode()&os.ModeDevice != 0 {
 		o.report(path, "must be a file, and %s is a device", shownPath(name))
-	}
-}
-
-func checkAudit(o *origins, a *Audit) {
-	path := a.Path
-	if path == "" || path == "-" || o.elsewhere {
-		return
-	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		o.report("audit.path", "must be a file, and %s is a directory", path)
-		return
-	}
-	dir := cmp.Or(filepath.Dir(path), ".")
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		o.report("audit.path", "is in a directory that does not exist; make %s first", shownPath(dir))
 	}
 }

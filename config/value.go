@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -39,6 +40,8 @@ func expectation(t reflect.Type) string {
 		return "true or false"
 	case reflect.Int:
 		return "a whole number"
+	case reflect.Float64:
+		return "a number"
 	case reflect.Slice:
 		return "a list"
 	case reflect.Struct:
@@ -102,6 +105,13 @@ func setText(v reflect.Value, text string) (ok bool) {
 			return false
 		}
 		v.SetInt(int64(n))
+		return true
+	case reflect.Float64:
+		n, err := strconv.ParseFloat(text, 32)
+		if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+			return false
+		}
+		v.SetFloat(n)
 		return true
 	}
 	panic(fmt.Sprintf("config: no scalar of type %v", v.Type()))

@@ -1,37 +1,57 @@
 package proxy
 
 import (
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"errors"
 
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
 )
 
-// audited reports whether the request is recorded. Health checks are not, as in the usual policies
-// of kube-apiserver, nor are requests that were rejected before anything was known about them.
-func (g *Gateway) audited(x *exchange, code int) bool {
-	return g.Audit.Enabled() && (x.sender != nil || code == 401 || code == 403)
+var errNotAudited = errors.New("failed to store audit event")
+
+// beginAudit begins to record a request whose client was identified, or not; rejection is the response
+// if it was not admitted. Health checks of a gateway are not recorded, nor are requests that were
+// rejected before anything was known about them. A response is the rejection of a request that cannot
+// be recorded.
+func (g *Gateway) beginAudit(x *exchange, rejection *api.Response) *api.Response {
+	if !g.Audit.Enabled() {
+		return nil
+	}
+	m := audit.Metadata{ID: x.auditID, Cluster: g.Cluster, Request: x.Request, Info: x.Info, Received: x.began}
+	if x.sender != nil {
+		m.User = x.sender.User
+	} else if rejection == nil || rejection.Status != 401 && rejection.Status != 403 {
+		return nil
+	}
+	x.audited = g.Audit.Begin(&m)
+	if !x.audited.Received() {
+		x.audited = nil
+		g.countRejected(x, reason.NotAudited)
+		return internalError(x.Request, errNotAudited)
+	}
+	if !g.InProcess {
+		x.audited.KeepBody(x.Request)
+	}
+	return nil
 }
 
-// audit records one stage of a request.
-func (g *Gateway) audit(x *exchange, stage auditv1.Stage, code int) {
-	if !g.audited(x, code) {
+// audit records the response to a request.
+func (g *Gateway) audit(x *exchange, resp *api.Response) {
+	if x.audited == nil {
 		return
 	}
-	e := &audit.Event{
-		Stage: stage, Cluster: g.Cluster, ID: x.auditID, Request: x.Request, Info: x.Info, Received: x.began,
-		Code: code, Allowed: x.Decision.Allowed, Reason: x.Decision.Reason,
-	}
-	if x.sender != nil {
-		e.User = x.sender.User
-		e.Required = x.Info.IsWrite() || !route.IsReadMethod(x.Request.Method) || x.Request.Upgrade != ""
-		if x.Subject != nil && x.Subject.Impersonated {
-			e.ImpersonatedUser = x.Subject.User
-		}
+	if x.Subject != nil && x.Subject.Impersonated {
+		x.audited.Impersonated(x.Subject.User)
 	}
 	if x.source != response.FromGateway {
-		e.Source = audit.Source(x.source)
+		x.audited.From(string(x.source))
 	}
-	g.Audit.Record(e)
+	// Only the upstream knows why it allowed or rejected a forwarded request.
+	if known := x.Permission != route.Unknown || x.Decision.Allowed || x.Decision.Reason != ""; known && x.source != response.FromUpstream {
+		x.audited.Decided(x.Decision.Allowed, x.Decision.Reason)
+	}
+	x.audited.Responding(resp, x.Info.LongRunning())
 }

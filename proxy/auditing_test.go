@@ -22,7 +22,7 @@ import (
 // not, and upgrades when they begin and when they end; not questions after health.
 func TestEveryRequestIsAudited(t *testing.T) {
 	var out bytes.Buffer
-	log, err := audit.Open(audit.Options{Destination: audit.Destination{Path: "-"}, Stdout: &out})
+	log, err := audit.Open(audit.Options{File: audit.File{Path: "-", Delivery: audit.Delivery{Mode: audit.ModeBlocking}}, Stdout: &out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,8 @@ func TestEveryRequestIsAudited(t *testing.T) {
 		"watch /api/v1/pods?watch=1&resourceVersion=0 ResponseStarted":      "admin cached 101",
 		"watch /api/v1/pods?watch=1&resourceVersion=0 ResponseComplete":     "admin cached 101",
 		"get /api/v1/namespaces/a/pods/p/exec ResponseComplete":             "admin forwarded 101",
-		"delete /api/v1/namespaces/a/pods/p ResponseComplete":               "  401",
+		"delete /api/v1/namespaces/a/pods/p ResponseStarted":                "  401",
+		"get /api/v1/namespaces/a/pods/p/attach ResponseStarted":            "admin forwarded 400",
 		"get /api/v1/namespaces/a/pods/p/attach ResponseComplete":           "admin forwarded 400",
 	}
 	for k, v := range want {
@@ -97,7 +98,7 @@ func TestEveryRequestIsAudited(t *testing.T) {
 func TestDecisionsByRulesAreAudited(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		log, err := audit.Open(audit.Options{Destination: audit.Destination{Path: "-"}, Stdout: &out})
+		log, err := audit.Open(audit.Options{File: audit.File{Path: "-", Delivery: audit.Delivery{Mode: audit.ModeBlocking}}, Stdout: &out})
 		if err != nil {
 			t.Fatal(err)
 		}

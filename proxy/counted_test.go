@@ -23,6 +23,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
@@ -31,6 +32,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/internal/rejectiontest"
+	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
@@ -122,6 +124,15 @@ func TestRejectionsAreCounted(t *testing.T) {
 			b.gateway.slots.longRequestBytes.SetLimit(5 << 10)
 			b.gateway.slots.longRequestBytes.Acquire("admin", 1)
 		}},
+		{why: reason.NotAudited, line: anyPods, message: "failed to store audit event", options: func(t *testing.T, o *Options) {
+			log, err := audit.Open(audit.Options{Stdout: brokenWriter{}, File: audit.File{Path: "-", Delivery: audit.Delivery{Mode: audit.ModeBlockingStrict}},
+				Policy: &auditapi.Policy{Rules: []auditapi.PolicyRule{{Level: auditapi.LevelMetadata}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = log.Close(context.Background()) })
+			o.Audit = log
+		}},
 		{why: reason.ImpersonationInvalid, line: anyPods, header: "Impersonate-Group: a", message: "without impersonating a user name"},
 		{why: reason.ImpersonationForbidden, line: anyPods, header: "Impersonate-User: jane", message: "cannot impersonate",
 			options: reviews(denies{}), change: byCertificate("bob")},
@@ -161,6 +172,10 @@ func TestRejectionsAreCounted(t *testing.T) {
 		})
 	}
 }
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 // denies allows nobody anything.
 type denies struct{}

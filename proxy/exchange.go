@@ -143,17 +143,20 @@ type exchange struct {
 	sender *authn.Identity
 	// span is the request's, from when its client is known; nil without tracing.
 	span *tracing.Span
+	// audited records the request, from when its client is known; nil if it is not recorded.
+	audited *audit.Request
 	// cost is the upstream load that the request has caused so far, except for a forwarded
 	// response. end ends a streaming response.
 	cost freshness.Cost
 	end  func()
 	*readState
-	stale   bool // it is answered from the cache because of a budget
-	resumed bool // it has a slot of Gateway.resumed
 	// limit is the limiter that the request holds a slot of, nil before and afterwards. bytes is
 	// what it holds of slots.longRequestBytes.
 	limit *inflight.Limiter
-	bytes int64
+	bytes int32
+
+	stale   bool // it is answered from the cache because of a budget
+	resumed bool // it has a slot of Gateway.resumed
 }
 
 // readState is state that is needed only until a read has a response.

@@ -27,6 +27,9 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 		return g.rejectUnreviewed(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
 	x.source = response.FromUpstream
+	if g.InProcess {
+		ctx = x.audited.Context(ctx)
+	}
 	resp := g.Forwarder.Forward(ctx, x.Request, as)
 	if resp.Stream != nil {
 		s := g.forwarded.wrap(resp.Stream)

@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/contain"
@@ -86,7 +85,7 @@ func (g *Gateway) release(x *exchange) {
 		x.limit = nil
 	}
 	if x.bytes > 0 {
-		g.slots.longRequestBytes.Release(x.user(), x.bytes)
+		g.slots.longRequestBytes.Release(x.user(), int64(x.bytes))
 		x.bytes = 0
 	}
 	if x.resumed {
@@ -110,7 +109,11 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 	} else if !g.InProcess {
 		return g.complete(x, g.Health.Serve(r, false))
 	}
-	if resp := g.admit(ctx, x); resp != nil {
+	resp := g.admit(ctx, x)
+	if failed := g.beginAudit(x, resp); failed != nil {
+		return g.complete(x, failed)
+	}
+	if resp != nil {
 		return g.complete(x, resp)
 	}
 	completed := false
@@ -118,9 +121,10 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 		if !completed {
 			g.release(x) // a panic, which the transport contains
 			x.span.End(500, string(response.FromGateway), 0)
+			x.audited.Panicked()
 		}
 	}()
-	ctx, resp := g.charge(x.span.Context(ctx), x)
+	ctx, resp = g.charge(x.span.Context(ctx), x)
 	if resp == nil {
 		resp = g.impersonate(ctx, x)
 	}
@@ -167,7 +171,7 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 			g.release(x)
 			return inflight.Rejected()
 		}
-		x.bytes = n
+		x.bytes = int32(n) //nolint:gosec // headers and selectors are limited to far less
 	}
 	return nil
 }
@@ -218,10 +222,7 @@ func (g *Gateway) complete(x *exchange, resp *api.Response) *api.Response {
 		if resp.Status == 403 {
 			g.account.recent.denied(x)
 		}
-		g.audit(x, auditv1.StageResponseComplete, resp.Status)
 	}
-	if g.Audit.Enabled() && goesOn {
-		resp.Started = func() { g.audit(x, auditv1.StageResponseStarted, resp.Status) }
-	}
+	g.audit(x, resp)
 	return resp
 }

@@ -76,7 +76,7 @@ func (g *Gateway) rejectUnreviewed(ctx context.Context, x *exchange, err error, 
 	}
 	resp := x.fail(authn.StatusError(err))
 	if failed := (*authz.DecisionError)(nil); errors.As(err, &failed) {
-		resp = authorizerFailed(x.Request, failed.Err)
+		resp = internalError(x.Request, failed.Err)
 	}
 	if ctx.Err() != nil {
 		return resp // nobody is there to be refused
@@ -98,8 +98,9 @@ func (g *Gateway) rejectUnreviewed(ctx context.Context, x *exchange, err error, 
 	return resp
 }
 
-// authorizerFailed is kube-apiserver's response if its authorizer fails (responsewriters.InternalError).
-func authorizerFailed(r *api.Request, err error) *api.Response {
+// internalError is kube-apiserver's response if its authorizer or its audit log fails
+// (responsewriters.InternalError).
+func internalError(r *api.Request, err error) *api.Response {
 	uri := r.RawPath
 	if r.RawQuery != "" {
 		uri += "?" + r.RawQuery

@@ -20,6 +20,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/app/recording"
 	"github.com/kubeweir/kubeweir/origin/storage/etcd"
 	"github.com/kubeweir/kubeweir/proxy/tracing/tracingtest"
 )
@@ -112,6 +113,11 @@ func allMetrics(t *testing.T) map[string]*metric {
 	describe(t, all, "gateway", gateway.registry, kinds)
 	describe(t, all, "gateway", hub, kinds)
 	describe(t, all, "standalone", standalone.registry, kinds)
+	audit := prometheus.NewRegistry()
+	if opened, err := recording.Open(&c.Audit, slog.New(slog.DiscardHandler), audit); err != nil || opened.Close(t.Context()) != nil {
+		t.Fatal(err)
+	}
+	describe(t, all, "standalone", audit, kinds)
 	describe(t, all, "standalone", etcdMetrics.Registry, kinds)
 	return all
 }

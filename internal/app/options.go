@@ -11,7 +11,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/edge"
@@ -47,10 +46,6 @@ func cacheOptions(l *config.Limits, source source.Source) cache.Options {
 			Indexes: l.MaxIndexes,
 		},
 	}
-}
-
-func auditDestination(c *config.Audit) audit.Destination {
-	return audit.Destination{Path: c.Path, MaxSize: int64(c.MaxSize), MaxBackups: c.MaxBackups}
 }
 
 func authenticatorOptions(c *config.Gateway, reviewer authn.TokenReviewer) authn.Options {

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/app/certs"
+	"github.com/kubeweir/kubeweir/internal/app/recording"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/origin/testapi"
@@ -122,11 +123,8 @@ func buildInfo(mode, version string) prometheus.Collector {
 
 // addAudit opens the audit log, which may be switched off.
 func (s *Server) addAudit(c *config.Audit) (err error) {
-	options := audit.Options{Destination: auditDestination(c), Logger: s.log, Registerer: s.registry}
-	if s.audit, err = audit.Open(options); err != nil {
-		return fmt.Errorf("audit log: %w", err)
-	}
-	return nil
+	s.audit, err = recording.Open(c, s.log, s.registry)
+	return err
 }
 
 // recorders record requests; each may be nil.

@@ -110,6 +110,7 @@ var arrows = []arrow{
 	{"proxy/upstream/header", []string{"internal/api", "proxy/upstream/pool"}},
 	{"proxy/upstream/balance", above("proxy/upstream/health", "proxy/upstream/pool", "proxy/upstream/status")},
 	{"origin", above("watchmux", "cache")},
+	{"internal/app/recording", above("config", "proxy/audit")},
 	// internal/app wires the parts together; so does, through it, the origin that users start in
 	// their tests.
 	{"internal/app", above("watchmux", "cache", "proxy", "origin", "config")},
@@ -136,7 +137,7 @@ var fences = []fence{
 	{library: "github.com/valyala/fasthttp", allowed: []string{"proxy/edge/h1", "internal/edgetest", "test"}, tests: true},
 	// The origin is an http.Handler built from Kubernetes' handlers.
 	{library: "net/http", exact: true, allowed: []string{
-		"internal/backup", "internal/credentials", "internal/edgetest", "internal/envtest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "proxy/console", "cmd", "test",
+		"internal/backup", "internal/credentials", "internal/edgetest", "internal/envtest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "proxy/audit", "proxy/console", "cmd", "test",
 		"origin/server", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal", "origin/testapi",
 	}, tests: true},
 	// Spans are made in one place; the others see package tracing.

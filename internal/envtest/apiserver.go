@@ -221,7 +221,12 @@ func parse(args []string) (flagValues, error) {
 
 // sameFlags are flags that a standalone has under the same name.
 var sameFlags = []string{
-	"advertise-address", "api-audiences", "audit-log-path", "authentication-config", "authentication-token-webhook-cache-ttl",
+	"advertise-address", "api-audiences", "audit-log-batch-buffer-size", "audit-log-batch-max-size", "audit-log-batch-max-wait",
+	"audit-log-batch-throttle-burst", "audit-log-batch-throttle-qps", "audit-log-format", "audit-log-path",
+	"audit-log-truncate-max-batch-size", "audit-log-truncate-max-event-size", "audit-webhook-batch-buffer-size",
+	"audit-webhook-batch-max-size", "audit-webhook-batch-max-wait", "audit-webhook-batch-throttle-burst", "audit-webhook-batch-throttle-qps",
+	"audit-webhook-config-file", "audit-webhook-initial-backoff", "audit-webhook-mode", "audit-webhook-truncate-max-batch-size",
+	"audit-webhook-truncate-max-event-size", "authentication-config", "authentication-token-webhook-cache-ttl",
 	"authentication-token-webhook-config-file", "authentication-token-webhook-version", "authorization-config",
 	"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl", "authorization-webhook-config-file",
 	"authorization-webhook-version", "client-ca-file", "disable-admission-plugins", "enable-admission-plugins", "enable-bootstrap-token-auth",
@@ -263,22 +268,45 @@ func (g flagValues) settings() ([]string, error) {
 	if issuers := g["service-account-issuer"]; len(issuers) > 0 {
 		out = append(out, "--service-account-issuer="+issuers[0])
 	}
-	for name, setting := range map[string]string{"audit-log-maxsize": "--audit-log-max-size=%dMi", "audit-log-maxbackup": "--audit-log-max-backups=%d"} {
-		text := g.last(name)
-		n, err := strconv.ParseUint(cmp.Or(text, "0"), 10, 16)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("--%s must be a number, not %q", name, text)
-		case n > 0:
-			out = append(out, fmt.Sprintf(setting, n))
-		case name == "audit-log-maxbackup":
-			out = append(out, "--audit-log-max-backups="+retainAll)
-		}
+	audit, err := g.audit()
+	if err != nil {
+		return nil, err
 	}
 	if g.last("authorization-config") != "" && len(g.list("authorization-mode")) > 0 {
 		return nil, errors.New("--authorization-config cannot be set together with --authorization-mode")
 	}
-	return slices.Concat(out, g.authorization(), g.certificate()), nil
+	return slices.Concat(out, audit, g.authorization(), g.certificate()), nil
+}
+
+// audit returns the settings of the audit log whose names, values or defaults differ.
+func (g flagValues) audit() (out []string, err error) {
+	for _, f := range []struct{ name, setting, standard, zero string }{
+		{"audit-log-maxsize", "--audit-log-max-size=%dMi", "100", "--audit-log-max-size=0"},
+		{"audit-log-maxbackup", "--audit-log-max-backups=%d", "100", "--audit-log-max-backups=" + retainAll},
+		{"audit-log-maxage", "--audit-log-max-age=%d", "366", "--audit-log-max-age=0"},
+	} {
+		text := cmp.Or(g.last(f.name), f.standard)
+		n, err := strconv.ParseUint(text, 10, 16)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("--%s must be a number, not %q", f.name, text)
+		case n == 0:
+			out = append(out, f.zero)
+		default:
+			out = append(out, fmt.Sprintf(f.setting, n))
+		}
+	}
+	for _, name := range []string{"audit-log-batch-throttle-enable", "audit-log-compress", "audit-log-truncate-enabled", "audit-webhook-batch-throttle-enable", "audit-webhook-truncate-enabled"} {
+		if on, err := strconv.ParseBool(g.last(name)); err == nil {
+			out = append(out, fmt.Sprintf("--%s=%t", name, on))
+		}
+	}
+	out = append(out, "--audit-log-mode="+cmp.Or(g.last("audit-log-mode"), "blocking"))
+	// Without a backend kube-apiserver records nothing, whatever the policy says.
+	if policy := g.last("audit-policy-file"); policy != "" && g.last("audit-log-path")+g.last("audit-webhook-config-file") != "" {
+		out = append(out, "--audit-policy-file="+policy)
+	}
+	return out, nil
 }
 
 // further returns the settings that the standalone does not have.

@@ -72,6 +72,8 @@ const (
 	BytesLimit
 	// BytesShare means that the user has used up its share of that limit.
 	BytesShare
+	// NotAudited is a request that the audit backend did not accept.
+	NotAudited
 	// ImpersonationInvalid is a malformed impersonation.
 	ImpersonationInvalid
 	// ImpersonationForbidden is an impersonation that is not allowed.
@@ -249,6 +251,10 @@ var rejectionEntries = [rejections]Entry{
 	BytesShare: {
 		Label: "bytes-share", Code: 429, When: "The user holds more than its share of those bytes.",
 		Client: tryLater, Metric: `kubeweir_requests_rejected_total{kind="bytes",reason="share"}`, Do: "See bytes-limit.",
+	},
+	NotAudited: {
+		Label: "not-audited", Code: 500, When: "An audit backend in mode blocking-strict did not accept the event of the received request.",
+		Client: "Plain text `failed to store audit event`, like kube-apiserver.", Do: "Check the disk of the audit log, or the audit webhook; its error is in the log.",
 	},
 	ImpersonationInvalid: {
 		Label: "impersonation-invalid", Code: 400, When: "Impersonate headers without a user, or invalid ones.",

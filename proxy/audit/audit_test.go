@@ -1,592 +1,823 @@
 package audit
 
 import (
-	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
-	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/plugin/pkg/audit/buffered"
+	"k8s.io/apiserver/plugin/pkg/audit/truncate"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The library that rotates the file keeps its goroutine.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
+}
 
 var jane = &user.DefaultInfo{Name: "jane", UID: "7", Groups: []string{"devs", "system:authenticated"}}
 
-func sample() *Event {
-	info := api.ParseRequestInfo("GET", "/apis/apps/v1/namespaces/default/deployments/web/status", "")
-	return &Event{
-		Stage: auditv1.StageResponseComplete, ID: "a-b-c", Info: &info,
-		Request: &api.Request{RawPath: "/apis/apps/v1/namespaces/default/deployments/web/status", RawQuery: "resourceVersion=0",
-			RemoteAddr: "10.0.0.1:5", Header: api.Header{{Name: "User-Agent", Value: "kubectl/v1.36"}, {Name: "Authorization", Value: "Bearer secret"}}},
-		Received: time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.FixedZone("", 3600)),
-		User:     jane, Code: 200, Allowed: true, Reason: `RBAC: allowed by "x"`, Source: Cached,
-	}
+// metadata is what is known of a request line such as "GET /api/v1/pods".
+func metadata(line string) *Metadata {
+	method, uri, _ := strings.Cut(line, " ")
+	path, query, _ := strings.Cut(uri, "?")
+	r := &api.Request{Method: method, Path: path, RawPath: path, RawQuery: query, RemoteAddr: "10.0.0.1:5", Header: api.Header{{Name: "User-Agent", Value: "kubectl"}}}
+	return &Metadata{ID: line, Request: r, Info: r.Info(), Received: time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC), User: jane}
 }
 
-// expected is the event in Kubernetes' own type.
-func expected(e *Event, at time.Time) auditv1.Event {
-	userInfo := func(u user.Info) authenticationv1.UserInfo {
-		if u == nil {
-			return authenticationv1.UserInfo{}
-		}
-		info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
-		for k, v := range u.GetExtra() {
-			if info.Extra == nil {
-				info.Extra = make(map[string]authenticationv1.ExtraValue)
-			}
-			info.Extra[k] = v
-		}
-		return info
-	}
-	uri := e.Request.RawPath
-	if e.Request.RawQuery != "" {
-		uri += "?" + e.Request.RawQuery
-	}
-	decision := map[bool]string{true: "allow", false: "forbid"}[e.Allowed]
-	out := auditv1.Event{
-		TypeMeta: metav1.TypeMeta{Kind: "Event", APIVersion: "audit.k8s.io/v1"}, Level: auditv1.LevelMetadata,
-		AuditID: types.UID(e.ID), Stage: e.Stage, RequestURI: uri, Verb: e.Info.Verb, User: userInfo(e.User),
-		SourceIPs: sourceIPs(e.Request), UserAgent: e.Request.Header.Get("User-Agent"),
-		ResponseStatus:           &metav1.Status{Code: int32(e.Code)},
-		RequestReceivedTimestamp: metav1.NewMicroTime(e.Received), StageTimestamp: metav1.NewMicroTime(at),
-		Annotations: map[string]string{"authorization.k8s.io/decision": decision, "authorization.k8s.io/reason": e.Reason},
-	}
-	if e.Source != "" {
-		out.Annotations["kubeweir/source"] = string(e.Source)
-	}
-	if e.Action != "" {
-		out.Annotations["kubeweir/action"] = e.Action
-	}
-	if e.Source == Forwarded {
-		out.Annotations = map[string]string{"kubeweir/source": "forwarded"}
-	}
-	if e.ImpersonatedUser != nil {
-		info := userInfo(e.ImpersonatedUser)
-		out.ImpersonatedUser = &info
-	}
-	if e.Info.IsResourceRequest {
-		out.ObjectRef = &auditv1.ObjectReference{Resource: e.Info.Resource, Subresource: e.Info.Subresource, Namespace: e.Info.Namespace,
-			Name: e.Info.Name, APIGroup: e.Info.APIGroup, APIVersion: e.Info.APIVersion}
-	}
-	if e.Status != nil {
-		out.ResponseStatus = &metav1.Status{Status: e.Status.Status, Message: e.Status.Message, Reason: e.Status.Reason, Details: e.Status.Details, Code: int32(e.Code)}
-	}
-	return out
+// everything is a policy with one level.
+func everything(level auditinternal.Level) *auditinternal.Policy {
+	return &auditinternal.Policy{Rules: []auditinternal.PolicyRule{{Level: level}}}
 }
 
-func encode(t *testing.T, r *record) []byte {
+// open opens a Log that writes to the buffer, and closes it with the test.
+func open(t *testing.T, o Options) *Log {
 	t.Helper()
-	line, err := json.Marshal(r.event())
+	l, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(line, '\n')
-}
-
-// sameLine compares a line with an event by way of encoding/json, strictly.
-func sameLine(t *testing.T, line []byte, want auditv1.Event) {
-	t.Helper()
-	if n := bytes.Count(line, []byte("\n")); n != 1 || line[len(line)-1] != '\n' {
-		t.Fatalf("%d line ends in %q", n, line)
-	}
-	var got auditv1.Event
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&got); err != nil {
-		t.Fatalf("%v in %s", err, line)
-	}
-	encoded, err := json.Marshal(&want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wanted auditv1.Event
-	if err := json.Unmarshal(encoded, &wanted); err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(got, wanted) {
-		again, _ := json.Marshal(&got)
-		t.Fatalf("got  %s\nwant %s", again, encoded)
-	}
-}
-
-func TestEncoding(t *testing.T) {
-	version := api.ParseRequestInfo("GET", "/version", "")
-	for name, change := range map[string]func(*Event){
-		"plain":        func(*Event) {},
-		"non-resource": func(e *Event) { e.Info = &version; e.Request.RawPath, e.Request.RawQuery = "/version", "" },
-		"impersonated": func(e *Event) {
-			e.ImpersonatedUser = &user.DefaultInfo{Name: "al\"ice", Extra: map[string][]string{"b": {"1", "2"}, "a": {"<é>"}}}
-		},
-		"only a group": func(e *Event) { e.User = &user.DefaultInfo{Groups: []string{"g"}} },
-		"nobody":       func(e *Event) { e.User = &user.DefaultInfo{} },
-		"unknown":      func(e *Event) { e.User = nil },
-		"forwarded":    func(e *Event) { e.Source = Forwarded },
-		"an action":    func(e *Event) { e.Source, e.Action = "", "block-user-agent: \"k9s*\"" },
-		"forbidden": func(e *Event) {
-			e.Code, e.Allowed, e.Source, e.Stage = 403, false, "", auditv1.StageResponseStarted
-			e.Status = &metav1.Status{Status: "Failure", Reason: "Forbidden", Message: "no \u2028", Code: 403, Details: &metav1.StatusDetails{Kind: "pods"}}
-		},
-		"strange strings": func(e *Event) {
-			e.ID, e.Request.RawQuery, e.Reason = "\x00\xff", "a=\"\\\x7f", "tab\tnewline\n"
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := sample()
-			change(e)
-			r := newRecord(e)
-			line := encode(t, &r)
-			sameLine(t, line, expected(e, r.at))
-			if bytes.Contains(line, []byte("secret")) {
-				t.Errorf("a credential was written: %s", line)
-			}
-		})
-	}
-}
-
-func FuzzEncoding(f *testing.F) {
-	f.Add("id", "/path", "q=1", "name", "group", "key", "value", "reason", "agent", "1.2.3.4")
-	f.Fuzz(func(t *testing.T, id, path, query, name, group, key, value, reason, agent, forwarded string) {
-		e := sample()
-		e.ID, e.Request.RawPath, e.Request.RawQuery, e.Reason = id, "/"+path, query, reason
-		e.User = &user.DefaultInfo{Name: name, UID: value, Groups: []string{group, name}, Extra: map[string][]string{key: {value, group}, value: {key}}}
-		e.Request.Header.Set("User-Agent", agent[:min(len(agent), maxUserAgent)])
-		e.Request.Header.Set("X-Forwarded-For", forwarded)
-		// encoding/json makes one key of two that are not valid UTF-8.
-		if strings.ToValidUTF8(key, "\ufffd") == strings.ToValidUTF8(value, "\ufffd") {
-			return
-		}
-		r := newRecord(e)
-		sameLine(t, encode(t, &r), expected(e, r.at))
-	})
-}
-
-func TestSourceIPs(t *testing.T) {
-	for _, test := range []struct{ forwarded, real, addr string }{
-		{"", "", "1.2.3.4:5"}, {"", "", "[::1]:5"}, {"", "", "@"}, {"", "", "1.2.3.4"}, {"", "", ""},
-		{"1.1.1.1, 2.2.2.2,x", "", "2.2.2.2:1"}, {"1.1.1.1", "1.1.1.1", "3.3.3.3:1"}, {"1.1.1.1,,", "4.4.4.4", "4.4.4.4:1"},
-		{"010.1.1.1, fe80::1", "bad", "1.1.1.1:1"},
-	} {
-		r := &api.Request{RemoteAddr: test.addr, Header: api.Header{{Name: "X-Forwarded-For", Value: test.forwarded}, {Name: "X-Real-Ip", Value: test.real}}}
-		std := &http.Request{RemoteAddr: test.addr, Header: http.Header{"X-Forwarded-For": {test.forwarded}, "X-Real-Ip": {test.real}}}
-		var want []string
-		for _, ip := range utilnet.SourceIPs(std) {
-			want = append(want, ip.String())
-		}
-		if got := sourceIPs(r); !slices.Equal(got, want) {
-			t.Errorf("%+v: %v, want %v", test, got, want)
-		}
-	}
-	many := &api.Request{Header: api.Header{{Name: "X-Forwarded-For", Value: strings.Repeat("1.1.1.1,", 5000)}}}
-	if n := len(sourceIPs(many)); n > maxSourceIPs+2 {
-		t.Errorf("%d addresses", n)
-	}
-}
-
-func TestUserAgentIsCut(t *testing.T) {
-	e := sample()
-	e.Request.Header.Set("User-Agent", strings.Repeat("a", 5000))
-	if ua := newRecord(e).userAgent; len(ua) != maxUserAgent+len(userAgentTruncated) || !strings.HasSuffix(ua, userAgentTruncated) {
-		t.Errorf("%d bytes: …%s", len(ua), ua[len(ua)-20:])
-	}
-}
-
-func TestOff(t *testing.T) {
-	var l *Log
-	if l.Enabled() {
-		t.Error("a nil log is enabled")
-	}
-	e := sample()
-	if n := testing.AllocsPerRun(100, func() { l.Record(e) }); n != 0 {
-		t.Errorf("recording into nothing allocates %v times", n)
-	}
-	l.Reopen()
-	if err := l.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-// blockingWriter lets writes through when it is told to.
-type blockingWriter struct {
-	mu     sync.Mutex
-	out    bytes.Buffer
-	permit chan struct{}
-	err    error
-}
-
-func (w *blockingWriter) Write(p []byte) (int, error) {
-	if w.permit != nil {
-		<-w.permit
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err != nil {
-		return 0, w.err
-	}
-	return w.out.Write(p)
-}
-
-func (w *blockingWriter) lines() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return bytes.Count(w.out.Bytes(), []byte("\n"))
-}
-
-func TestBoundedQueue(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		opts    Options
-		dropped int
-	}{
-		{"events", Options{QueueEvents: 10}, 10},
-		{"bytes", Options{QueueBytes: 5 * 1500}, 5},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				out := &blockingWriter{permit: make(chan struct{})}
-				reg := prometheus.NewRegistry()
-				test.opts.Path, test.opts.Stdout, test.opts.Registerer = "-", out, reg
-				l, err := Open(test.opts)
-				if err != nil {
-					t.Fatal(err)
-				}
-				e := sample()
-				e.Request.RawQuery = strings.Repeat("q", 1000-len(e.Request.RawPath)-len(e.ID)-len(e.Reason))
-				l.Record(e)
-				synctest.Wait() // the writer has it and hangs
-				for range 100 {
-					l.Record(e)
-				}
-				close(out.permit)
-				if err := l.Close(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				l.Record(e) // after Close
-				if n := out.lines(); n < test.dropped || n > test.dropped+1 {
-					t.Errorf("%d events written, want about %d", n, test.dropped)
-				}
-				dropped := 102 - out.lines()
-				if err := testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf(`
-# HELP kubeweir_audit_events_total Audit events by result: written, dropped (the queue was full), failed (the write failed).
-# TYPE kubeweir_audit_events_total counter
-kubeweir_audit_events_total{result="dropped"} %d
-kubeweir_audit_events_total{result="failed"} 0
-kubeweir_audit_events_total{result="written"} %d
-`, dropped, out.lines())), "kubeweir_audit_events_total"); err != nil {
-					t.Error(err)
-				}
-				if n := l.queued.Load(); n != 0 {
-					t.Errorf("%d bytes still counted as queued", n)
-				}
-			})
-		})
-	}
-}
-
-// TestReadsPushNoWritesOut: events that are to be kept are written however many others
-// come, and whoever records more than there is room for waits.
-func TestReadsPushNoWritesOut(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		out := &blockingWriter{permit: make(chan struct{})}
-		l, err := Open(Options{Destination: Destination{Path: "-"}, Stdout: out, QueueEvents: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
-		read, write := sample(), sample()
-		write.Required = true
-		l.Record(read)
-		synctest.Wait() // the writer has it and hangs
-		const writes = 2*requiredEvents + 5
-		recorded := make(chan struct{})
-		go func() {
-			defer close(recorded)
-			for range writes {
-				l.Record(write)
-				l.Record(read)
-			}
-		}()
-		synctest.Wait()
-		select {
-		case <-recorded:
-			t.Error("nobody waited")
-		default:
-		}
-		close(out.permit)
-		<-recorded
-		if err := l.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if n := out.lines(); n < writes {
-			t.Errorf("%d events written, want %d writes at least", n, writes)
-		}
-	})
-}
-
-// TestCloseFreesThoseWhoWait: a log that cannot be written does not hold them for ever.
-func TestCloseFreesThoseWhoWait(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		out := &blockingWriter{permit: make(chan struct{})}
-		l, err := Open(Options{Destination: Destination{Path: "-"}, Stdout: out})
-		if err != nil {
-			t.Fatal(err)
-		}
-		write := sample()
-		write.Required = true
-		recorded := make(chan struct{})
-		go func() {
-			defer close(recorded)
-			for range 2 * requiredEvents {
-				l.Record(write)
-			}
-		}()
-		synctest.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_ = l.Close(ctx)
-		<-recorded
-		close(out.permit)
-		<-l.done
-	})
-}
-
-func TestCloseGivesUp(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		out := &blockingWriter{permit: make(chan struct{})}
-		l, err := Open(Options{Destination: Destination{Path: "-"}, Stdout: out})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Record(sample())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := l.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("err = %v", err)
-		}
-		close(out.permit)
-		if err := l.Close(t.Context()); err != nil {
+	t.Cleanup(func() {
+		if err := l.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
+	return l
 }
 
-func TestFailedWrites(t *testing.T) {
-	out := &blockingWriter{err: errors.New("disk full")}
-	l, err := Open(Options{Destination: Destination{Path: "-"}, Stdout: out})
-	if err != nil {
-		t.Fatal(err)
+// record records a request that is served from memory.
+func record(l *Log, line string, resp *api.Response) bool {
+	r := l.Begin(metadata(line))
+	if !r.Received() {
+		return false
 	}
-	l.Record(sample())
-	if err := l.Close(t.Context()); err != nil {
-		t.Fatal(err)
+	r.Responding(resp, metadata(line).Info.LongRunning())
+	if resp.Done != nil {
+		resp.Done(0, nil)
 	}
-	if n := testutil.ToFloat64(l.metrics.failed); n != 1 {
-		t.Errorf("%v failed events, want 1", n)
-	}
+	return true
 }
 
-func readLines(t *testing.T, path string) (ids []string) {
+func ok() *api.Response { return &api.Response{Status: 200} }
+
+// lines returns the events in a text.
+func lines(t *testing.T, text string) (events []auditv1.Event) {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
+	for line := range strings.Lines(text) {
 		var e auditv1.Event
-		if err := json.Unmarshal(s.Bytes(), &e); err != nil {
-			t.Fatalf("%s: %v in %q", path, err, s.Bytes())
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%v in %q", err, line)
 		}
-		ids = append(ids, string(e.AuditID))
+		events = append(events, e)
+	}
+	return events
+}
+
+func ids(events []auditv1.Event) (ids []string) {
+	for i := range events {
+		ids = append(ids, string(events[i].AuditID)+" "+string(events[i].Stage))
 	}
 	return ids
 }
 
-// write records and waits, by closing.
-func write(t *testing.T, opts Options, ids ...string) {
-	t.Helper()
-	l, err := Open(opts)
+func TestNothingIsRecordedWithoutABackend(t *testing.T) {
+	for _, l := range []*Log{nil, open(t, Options{})} {
+		if l.Enabled() || l.Begin(metadata("GET /api/v1/pods")) != nil || !record(l, "GET /api/v1/pods", ok()) {
+			t.Error("enabled")
+		}
+		l.Reopen()
+		l.Record(&Action{Metadata: *metadata("POST /x")})
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDefaultPolicy(t *testing.T) {
+	var out bytes.Buffer
+	l := open(t, Options{File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}, Stdout: &out})
+	for _, line := range []string{"GET /readyz", "GET /healthz/etcd", "GET /livez?verbose", "GET /version", "POST /api/v1/namespaces/a/pods", "GET /api/v1/pods?watch=1"} {
+		record(l, line, ok())
+	}
+	events := lines(t, out.String())
+	if want := []string{
+		"GET /version ResponseComplete", "POST /api/v1/namespaces/a/pods ResponseComplete",
+		"GET /api/v1/pods?watch=1 ResponseStarted", "GET /api/v1/pods?watch=1 ResponseComplete",
+	}; !slices.Equal(ids(events), want) {
+		t.Errorf("%q", ids(events))
+	}
+	e := events[1]
+	if e.Level != auditv1.LevelMetadata || e.Verb != "create" || e.RequestURI != "/api/v1/namespaces/a/pods" || e.User.Username != "jane" || e.User.UID != "7" ||
+		!slices.Equal(e.SourceIPs, []string{"10.0.0.1"}) || e.UserAgent != "kubectl" || e.ResponseStatus.Code != 200 ||
+		e.ObjectRef.Resource != "pods" || e.ObjectRef.Namespace != "a" || e.ObjectRef.APIVersion != "v1" || !e.RequestReceivedTimestamp.Equal(&metav1.MicroTime{Time: metadata("GET /").Received.Truncate(time.Microsecond)}) {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestSourceAddressesAreBounded(t *testing.T) {
+	var out bytes.Buffer
+	l := open(t, Options{File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}, Stdout: &out})
+	m := metadata("GET /version")
+	m.Request.Header.Set("X-Forwarded-For", strings.Repeat("192.0.2.1,", 5000))
+	m.Request.Header.Set("User-Agent", strings.Repeat("x", 5000))
+	m.Request.Header.Set("Authorization", "Bearer hidden")
+	r := l.Begin(m)
+	r.Responding(ok(), false)
+	e := lines(t, out.String())[0]
+	if len(e.SourceIPs) != maxSourceIPs+1 || len(e.UserAgent) > 1100 || strings.Contains(out.String(), "hidden") {
+		t.Errorf("%d addresses, user agent of %d bytes", len(e.SourceIPs), len(e.UserAgent))
+	}
+}
+
+// TestUnidentifiedRequestsHaveOneEvent checks kube-apiserver's stage of a 401.
+func TestUnidentifiedRequestsHaveOneEvent(t *testing.T) {
+	var out bytes.Buffer
+	l := open(t, Options{Policy: everything(auditinternal.LevelRequestResponse), File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}, Stdout: &out})
+	m := metadata("GET /api/v1/pods")
+	m.User = nil
+	r := l.Begin(m)
+	r.Received()
+	body := api.EncodeStatus(&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: 401, Reason: "Unauthorized", Message: "no"}, api.StatusProtobuf)
+	r.Responding(&api.Response{Status: 401, Body: body, Header: api.Header{{Name: "Content-Type", Value: api.Protobuf.MediaType()}}}, false)
+	events := lines(t, out.String())
+	if len(events) != 1 || events[0].Stage != auditv1.StageResponseStarted || events[0].ResponseStatus.Message != "no" || events[0].ResponseStatus.Code != 401 {
+		t.Errorf("%+v", events)
+	}
+}
+
+// TestBadTimeoutsHaveOneEvent checks that such a request is recorded as by kube-apiserver, which does not
+// know its client yet.
+func TestBadTimeoutsHaveOneEvent(t *testing.T) {
+	var out bytes.Buffer
+	l := open(t, Options{Policy: everything(auditinternal.LevelMetadata), File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}, Stdout: &out})
+	for line, n := range map[string]int{
+		"GET /api/v1/pods?timeout=x": 1, "GET /api/v1/pods?timeout=5s": 2, "GET /api/v1/pods?timeout=": 2, "GET /api/v1/pods?watch=1&timeout=x": 3,
+	} {
+		out.Reset()
+		record(l, line, ok())
+		if events := lines(t, out.String()); len(events) != n || (events[0].User.Username == "") != (n == 1) {
+			t.Errorf("%s: %q", line, ids(events))
+		}
+	}
+}
+
+func TestPanicsAreRecorded(t *testing.T) {
+	var out bytes.Buffer
+	l := open(t, Options{File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}, Stdout: &out})
+	r := l.Begin(metadata("GET /api/v1/pods"))
+	r.Panicked()
+	if events := lines(t, out.String()); len(events) != 1 || events[0].Stage != auditv1.StagePanic || events[0].ResponseStatus.Code != 500 {
+		t.Errorf("%+v", events)
+	}
+}
+
+// blockingWriter blocks until it is released.
+type blockingWriter struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	entered chan struct{}
+	release chan struct{}
+}
+
+func newBlockingWriter() *blockingWriter {
+	return &blockingWriter{entered: make(chan struct{}, 1000), release: make(chan struct{})}
+}
+
+func (w *blockingWriter) Write(p []byte) (int, error) {
+	w.entered <- struct{}{}
+	<-w.release
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(p)
+}
+
+// TestReadsAreDroppedAndWritesWait checks the mode queue with a file that hangs.
+func TestReadsAreDroppedAndWritesWait(t *testing.T) {
+	out, registry := newBlockingWriter(), prometheus.NewRegistry()
+	l, err := Open(Options{Stdout: out, Registerer: registry, File: File{Path: "-", Delivery: Delivery{Batch: buffered.BatchConfig{BufferSize: reserved + 2, MaxBatchSize: 1}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range ids {
-		e := sample()
-		e.ID = id
-		l.Record(e)
+	for i := range 10 {
+		record(l, fmt.Sprint("GET /api/v1/namespaces/a/pods/", i), ok())
+	}
+	if n := value(t, registry, "dropped"); n != 8 {
+		t.Errorf("%v events dropped, want 8", n)
+	}
+	for i := range reserved {
+		record(l, fmt.Sprint("DELETE /api/v1/namespaces/a/pods/", i), ok())
+	}
+	waits := make(chan struct{})
+	go func() {
+		record(l, "DELETE /api/v1/namespaces/a/pods/last", ok())
+		close(waits)
+	}()
+	record(l, "GET /api/v1/namespaces/a/pods/more", ok())
+	select {
+	case <-waits:
+		t.Error("a write did not wait for room")
+	default:
+	}
+	close(out.release)
+	<-waits
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	events := lines(t, out.text.String())
+	if len(events) != 2+reserved+1 || events[len(events)-1].AuditID != "DELETE /api/v1/namespaces/a/pods/last" {
+		t.Errorf("%d events", len(events))
+	}
+	record(l, "DELETE /api/v1/namespaces/a/pods/late", ok())
+	if n := value(t, registry, "dropped"); n != 10 {
+		t.Errorf("%v events dropped, want 10", n)
+	}
+}
+
+// value returns a counter of the log backend.
+func value(t *testing.T, registry *prometheus.Registry, result string) float64 {
+	t.Helper()
+	return backendValue(t, registry, "log", result)
+}
+
+func backendValue(t *testing.T, registry *prometheus.Registry, backend, result string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if f.GetName() == "kubeweir_audit_events_total" && labels["backend"] == backend && labels["result"] == result {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// TestQueueIsBoundedInBytes checks that large objects fill the queue earlier.
+func TestQueueIsBoundedInBytes(t *testing.T) {
+	q := &queue{maxEvents: 1000, maxBytes: 11_000, waits: true, closing: make(chan struct{})}
+	q.room.L = &q.mu
+	read := &auditinternal.Event{Verb: "get", ResponseObject: &runtime.Unknown{Raw: make([]byte, 4000)}}
+	for range 2 {
+		if !q.add(read) {
+			t.Fatal("no room")
+		}
+	}
+	if q.add(read) {
+		t.Error("more bytes than the limit")
+	}
+	write := &auditinternal.Event{Verb: "create", RequestObject: read.ResponseObject}
+	if !q.add(write) {
+		t.Error("reads leave no room for writes")
+	}
+	q.delivered([]*auditinternal.Event{read, read, write})
+	if q.bytes != 0 || q.events != 0 {
+		t.Errorf("%d bytes, %d events", q.bytes, q.events)
+	}
+	if huge := (&auditinternal.Event{Verb: "get", ResponseObject: &runtime.Unknown{Raw: make([]byte, 40_000)}}); !q.add(huge) {
+		t.Error("an event alone must have room")
+	}
+}
+
+// server is an audit webhook.
+type server struct {
+	*httptest.Server
+	mu     sync.Mutex
+	ids    []string
+	status int           // of responses
+	hangs  chan struct{} // if not nil
+	calls  chan struct{}
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{status: 200, calls: make(chan struct{}, 10_000)}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var list auditv1.EventList
+		body, _ := io.ReadAll(r.Body)
+		if err := json.Unmarshal(body, &list); err != nil {
+			t.Errorf("%v in %q", err, body)
+		}
+		s.calls <- struct{}{}
+		if s.hangs != nil {
+			<-s.hangs
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.status == 200 {
+			s.ids = append(s.ids, ids(list.Items)...)
+		}
+		w.WriteHeader(s.status)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) kubeconfig(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "webhook.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters: [{name: a, cluster: {server: %s}}]
+users: [{name: a}]
+contexts: [{name: a, context: {cluster: a, user: a}}]
+current-context: a
+`, s.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestWebhookBatches checks that a webhook in mode batch gets all events, and Close waits for that.
+func TestWebhookBatches(t *testing.T) {
+	s := newServer(t)
+	l, err := Open(Options{Policy: everything(auditinternal.LevelMetadata), Webhook: Webhook{
+		ConfigFile: s.kubeconfig(t), InitialBackoff: time.Millisecond,
+		Delivery: Delivery{Mode: ModeBatch, Batch: buffered.BatchConfig{BufferSize: 100, MaxBatchSize: 10, MaxBatchWait: time.Hour, AsyncDelegate: true}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		record(l, fmt.Sprint("GET /api/v1/namespaces/a/pods/", i), ok())
 	}
 	if err := l.Close(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if len(s.ids) != 40 {
+		t.Errorf("%d events", len(s.ids))
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+// TestHangingWebhookInBatchMode checks that no request waits, and that the events that have no room are
+// dropped and counted, also while batches are in flight.
+func TestHangingWebhookInBatchMode(t *testing.T) {
+	s, registry := newServer(t), prometheus.NewRegistry()
+	s.hangs = make(chan struct{})
+	l, err := Open(Options{Policy: everything(auditinternal.LevelMetadata), Registerer: registry, Webhook: Webhook{
+		ConfigFile: s.kubeconfig(t), InitialBackoff: time.Millisecond,
+		Delivery: Delivery{Mode: ModeBatch, Batch: buffered.BatchConfig{BufferSize: 20, MaxBatchSize: 2, MaxBatchWait: time.Millisecond, AsyncDelegate: true}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		if !record(l, fmt.Sprint("DELETE /api/v1/namespaces/a/pods/", i), ok()) {
+			t.Fatal("rejected")
+		}
+	}
+	if n := backendValue(t, registry, "webhook", "dropped"); n != 80 {
+		t.Errorf("%v events dropped, want 80", n)
+	}
+	close(s.hangs)
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := backendValue(t, registry, "webhook", "written"); n != 20 || len(s.ids) != 20 {
+		t.Errorf("%v events written, %d received", n, len(s.ids))
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+// TestFailingWebhook checks who learns that events are not delivered.
+func TestFailingWebhook(t *testing.T) {
+	for mode, accepted := range map[string]bool{ModeBlocking: true, ModeBlockingStrict: false} {
+		t.Run(mode, func(t *testing.T) {
+			s, registry := newServer(t), prometheus.NewRegistry()
+			s.status = 500
+			var log bytes.Buffer
+			l := open(t, Options{Policy: everything(auditinternal.LevelMetadata), Registerer: registry, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+				Webhook: Webhook{ConfigFile: s.kubeconfig(t), InitialBackoff: time.Millisecond, Delivery: Delivery{Mode: mode}}})
+			if record(l, "GET /api/v1/pods", ok()) != accepted {
+				t.Errorf("accepted: %t", !accepted)
+			}
+			if n := len(s.calls); n < 5 || n%5 != 0 {
+				t.Errorf("%d calls, want 5 tries each", n)
+			}
+			if backendValue(t, registry, "webhook", "failed") == 0 || !strings.Contains(log.String(), "audit events not delivered") {
+				t.Errorf("not counted, or not logged: %s", &log)
+			}
+		})
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+// TestHangingWebhookInBlockingMode checks that the request waits, as with kube-apiserver.
+func TestHangingWebhookInBlockingMode(t *testing.T) {
+	s := newServer(t)
+	s.hangs = make(chan struct{})
+	l := open(t, Options{Webhook: Webhook{ConfigFile: s.kubeconfig(t), InitialBackoff: time.Millisecond, Delivery: Delivery{Mode: ModeBlocking}}})
+	done := make(chan struct{})
+	go func() {
+		record(l, "GET /api/v1/pods", ok())
+		close(done)
+	}()
+	<-s.calls
+	select {
+	case <-done:
+		t.Error("the request did not wait")
+	default:
+	}
+	close(s.hangs)
+	<-done
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+type failingWriter struct{ error }
+
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.error }
+
+func TestFailedWritesAreCountedAndLogged(t *testing.T) {
+	var log bytes.Buffer
+	registry := prometheus.NewRegistry()
+	l := open(t, Options{Stdout: failingWriter{errors.New("disk full")}, Registerer: registry, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}})
+	if !record(l, "GET /api/v1/pods", ok()) {
+		t.Error("rejected")
+	}
+	if value(t, registry, "failed") != 1 || !strings.Contains(log.String(), "writing the audit log failed") || !strings.Contains(log.String(), "disk full") {
+		t.Errorf("%s", &log)
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+		t.Error(problems, err)
 	}
 }
 
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	write(t, Options{Destination: Destination{Path: path}}, "1", "2")
-	write(t, Options{Destination: Destination{Path: path}}, "3")
-	if ids := readLines(t, path); !slices.Equal(ids, []string{"1", "2", "3"}) {
-		t.Errorf("%v", ids)
+	o := Options{File: File{Path: path, Delivery: Delivery{Mode: ModeBlocking}}}
+	for i := range 3 {
+		l, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record(l, fmt.Sprint("GET /", i), ok())
+		if i == 1 {
+			if err := os.Rename(path, path+".moved"); err != nil {
+				t.Fatal(err)
+			}
+			record(l, "GET /before", ok())
+			l.Reopen()
+			record(l, "GET /after", ok())
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info.Mode(), err)
+	for file, want := range map[string][]string{path + ".moved": {"GET /0", "GET /1", "GET /before"}, path: {"GET /after", "GET /2"}} {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range lines(t, string(content)) {
+			got = append(got, string(e.AuditID))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q", file, got)
+		}
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
 	}
-	if _, err := Open(Options{Destination: Destination{Path: filepath.Join(path, "x")}}); err == nil {
-		t.Error("a path that cannot be opened was taken")
+	if _, err := Open(Options{File: File{Path: filepath.Join(path, "x")}}); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a path that cannot be opened: %v", err)
 	}
 }
 
 func TestRotation(t *testing.T) {
-	for _, backups := range []int{0, 2} {
-		t.Run(fmt.Sprint(backups, " backups"), func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "audit.log")
-			for i := range 5 { // each is more than half of the size
-				write(t, Options{Destination: Destination{Path: path, MaxSize: 1000, MaxBackups: backups}}, fmt.Sprint(i))
-			}
-			want := map[string]string{path: "4"}
-			if backups > 0 {
-				want[path+".1"], want[path+".2"] = "3", "2"
-			}
-			files, err := filepath.Glob(path + "*")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(files) != len(want) {
-				t.Errorf("files %v", files)
-			}
-			for name, id := range want {
-				if ids := readLines(t, name); !slices.Equal(ids, []string{id}) {
-					t.Errorf("%s: %v, want %s", name, ids, id)
-				}
-			}
-		})
-	}
-}
-
-// TestRotationFails: the file goes on growing, nothing is lost.
-func TestRotationFails(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "audit.log")
-	if err := os.MkdirAll(filepath.Join(path+".1", "in the way"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	opts := Options{Destination: Destination{Path: path, MaxSize: 1000, MaxBackups: 1}}
-	write(t, opts, "1")
-	write(t, opts, "2")
-	if ids := readLines(t, path); !slices.Equal(ids, []string{"1", "2"}) {
-		t.Errorf("%v", ids)
-	}
-}
-
-func TestReopen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	f := &file{Destination: Destination{Path: path}}
-	if err := f.open(); err != nil {
-		t.Fatal(err)
-	}
-	r := newRecord(sample())
-	line := encode(t, &r)
-	put := func() {
-		t.Helper()
-		if ok, err := f.write(line); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-	}
-	put()
-	if err := os.Rename(path, path+".moved"); err != nil {
-		t.Fatal(err)
-	}
-	put() // still into the old one
-	if err := f.reopen(); err != nil {
-		t.Fatal(err)
-	}
-	put()
-	if err := f.close(); err != nil {
-		t.Fatal(err)
-	}
-	put() // opens it again
-	if err := f.close(); err != nil {
-		t.Fatal(err)
-	}
-	if a, b := len(readLines(t, path+".moved")), len(readLines(t, path)); a != 2 || b != 2 {
-		t.Errorf("%d lines in the old file, %d in the new", a, b)
-	}
-	l, err := Open(Options{Destination: Destination{Path: path}})
+	l, err := Open(Options{File: File{Path: path, MaxSize: 1000, MaxBackups: 2, Delivery: Delivery{Mode: ModeBlocking}}}) // a MiB
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Reopen()
-	l.Reopen()
+	deadline := time.Now().Add(10 * time.Second)
+	for i := 0; ; i++ { // the library removes files in the background
+		m := metadata(fmt.Sprintf("GET /%d", i))
+		m.Request.RawQuery = strings.Repeat("x", 600<<10)
+		l.Begin(m).Responding(ok(), false)
+		files, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 5 && len(files) == 3 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("files %v", files)
+		}
+	}
 	if err := l.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestConcurrentRecords(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "audit.log")
-	l, err := Open(Options{Destination: Destination{Path: path, MaxSize: 100 << 10, MaxBackups: 50}})
+func TestLegacyFormat(t *testing.T) {
+	var out bytes.Buffer
+	l := open(t, Options{Stdout: &out, File: File{Path: "-", Format: "legacy", Delivery: Delivery{Mode: ModeBlocking}}})
+	record(l, "GET /version", ok())
+	if !strings.Contains(out.String(), ` AUDIT: id="GET /version" stage="ResponseComplete" ip="10.0.0.1" method="get" user="jane"`) {
+		t.Errorf("%s", &out)
+	}
+}
+
+func TestTruncation(t *testing.T) {
+	var out bytes.Buffer
+	l := open(t, Options{Stdout: &out, Policy: everything(auditinternal.LevelRequestResponse),
+		File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking, Truncate: &truncate.Config{MaxEventSize: 4000, MaxBatchSize: 10_000}}}})
+	for _, size := range []int{100, 10_000} {
+		body := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"%s"}}`, strings.Repeat("x", size))
+		record(l, "GET /api/v1/namespaces/a/configmaps/c", &api.Response{Status: 200, Body: []byte(body)})
+	}
+	events := lines(t, out.String())
+	if len(events) != 4 || events[1].ResponseObject == nil || events[3].ResponseObject != nil || events[3].Annotations[truncated] != "true" {
+		t.Errorf("%+v", events)
+	}
+}
+
+// bodyTo is a response body that writes itself.
+type bodyTo struct{ text string }
+
+func (b bodyTo) WriteTo(w io.Writer) (int64, error) {
+	half := len(b.text) / 2
+	n, err := io.WriteString(w, b.text[:half])
+	if err != nil {
+		return int64(n), err
+	}
+	if p, ok := w.(api.PiecesWriter); ok {
+		m, err := p.WritePieces([][]byte{[]byte(b.text[half:])})
+		return int64(n + m), err
+	}
+	m, err := io.WriteString(w, b.text[half:])
+	return int64(n + m), err
+}
+
+type piecesBuffer struct{ bytes.Buffer }
+
+func (b *piecesBuffer) WritePieces(pieces [][]byte) (int, error) {
+	return b.Write(bytes.Join(pieces, nil))
+}
+
+// TestResponseObjects checks the objects of responses in all forms.
+func TestResponseObjects(t *testing.T) {
+	object := &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "c", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}, Data: map[string]string{"a": "b"},
+	}
+	text, _ := json.Marshal(object)
+	asYAML, _ := yaml.JSONToYAML(text)
+	var asProtobuf, zipped bytes.Buffer
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	if err := scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion).Encode(object, &asProtobuf); err != nil {
+		t.Fatal(err)
+	}
+	asCBOR, err := direct.Marshal(object)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var wg sync.WaitGroup
+	z := gzip.NewWriter(&zipped)
+	_, _ = z.Write(text)
+	_ = z.Close()
+	for _, c := range []struct{ name, contentType, encoding, body string }{
+		{"JSON", "application/json", "", string(text)},
+		{"YAML", "application/yaml", "", string(asYAML)},
+		{"protobuf", "application/vnd.kubernetes.protobuf", "", asProtobuf.String()},
+		{"CBOR", "application/cbor", "", "\xd9\xd9\xf7" + string(asCBOR)},
+		{"gzip", "application/json", "gzip", zipped.String()},
+	} {
+		for _, streamed := range []bool{false, true} {
+			for _, omit := range []bool{false, true} {
+				t.Run(fmt.Sprint(c.name, " ", streamed, " ", omit), func(t *testing.T) {
+					var out bytes.Buffer
+					policy := everything(auditinternal.LevelRequestResponse)
+					policy.OmitManagedFields = omit
+					l := open(t, Options{Stdout: &out, Policy: policy, File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}})
+					resp := &api.Response{Status: 200, Header: api.Header{{Name: "Content-Type", Value: c.contentType}, {Name: "Content-Encoding", Value: c.encoding}}}
+					if !streamed {
+						resp.Body = []byte(c.body)
+					} else {
+						resp.BodyTo = bodyTo{c.body}
+					}
+					r := l.Begin(metadata("GET /api/v1/namespaces/a/configmaps/c"))
+					r.Responding(resp, false)
+					if streamed {
+						if len(lines(t, out.String())) != 0 {
+							t.Error("recorded before it was sent")
+						}
+						var sent piecesBuffer
+						if _, err := resp.BodyTo.WriteTo(&sent); err != nil || sent.String() != c.body {
+							t.Error("the response has changed")
+						}
+					}
+					resp.Done(0, nil)
+					var got corev1.ConfigMap
+					events := lines(t, out.String())
+					if err := json.Unmarshal(events[len(events)-1].ResponseObject.Raw, &got); err != nil || got.Kind != "ConfigMap" || got.Data["a"] != "b" || (len(got.ManagedFields) == 0) != omit {
+						t.Errorf("%v, %s", err, events[len(events)-1].ResponseObject.Raw)
+					}
+					if n := l.retained.n.Load(); n != 0 {
+						t.Errorf("%d bytes are retained", n)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestManagedFieldsInLists checks lists and tables.
+func TestManagedFieldsInLists(t *testing.T) {
+	text := `{"items":[{"metadata":{"managedFields":[1],"name":"a"}},7],"rows":[{"object":{"metadata":{"managedFields":[1],"name":"b"}}}]}`
+	if got := string(withoutManagedFields([]byte(text))); strings.Contains(got, "managedFields") || !strings.Contains(got, `"a"`) || !strings.Contains(got, `"b"`) {
+		t.Error(got)
+	}
+	for _, text := range []string{"", "[]", `"managedFields"`, `{"items":{"managedFields":1}}`} {
+		if got := string(withoutManagedFields([]byte(text))); got != text {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+}
+
+// TestBodiesAreNotRetained checks which bodies are not retained: at lower levels, and too large ones.
+func TestBodiesAreNotRetained(t *testing.T) {
+	large := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"%s"}}`, strings.Repeat("x", maxObject))
+	for _, level := range []auditinternal.Level{auditinternal.LevelNone, auditinternal.LevelMetadata, auditinternal.LevelRequest, auditinternal.LevelRequestResponse} {
+		var out bytes.Buffer
+		l := open(t, Options{Stdout: &out, Policy: everything(level), File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}})
+		m := metadata("POST /api/v1/namespaces/a/configmaps")
+		body := strings.NewReader(large)
+		m.Request.Body = body
+		r := l.Begin(m)
+		r.KeepBody(m.Request)
+		if retained := m.Request.Body != io.Reader(body); retained != (level == auditinternal.LevelRequest || level == auditinternal.LevelRequestResponse) {
+			t.Errorf("%s: the request's body is retained: %t", level, retained)
+		}
+		_, _ = io.Copy(io.Discard, m.Request.Body)
+		resp := &api.Response{Status: 201, BodyTo: bodyTo{large}}
+		r.Responding(resp, false)
+		if _, wrapped := resp.BodyTo.(*responseBody); wrapped != (level == auditinternal.LevelRequestResponse) {
+			t.Errorf("%s: the response's body is retained: %t", level, wrapped)
+		}
+		_, _ = resp.BodyTo.WriteTo(io.Discard)
+		if resp.Done != nil {
+			resp.Done(0, nil)
+		}
+		for _, e := range lines(t, out.String()) {
+			if e.RequestObject != nil || e.ResponseObject != nil {
+				t.Errorf("%s: a large object is recorded", level)
+			}
+			if wants := !auditinternal.Level(e.Level).Less(auditinternal.LevelRequest); (e.Annotations[truncated] != "") != wants {
+				t.Errorf("%s: annotations %v", level, e.Annotations)
+			}
+		}
+		if n := l.retained.n.Load(); n != 0 {
+			t.Errorf("%d bytes are retained", n)
+		}
+	}
+}
+
+// TestRetainedBytesAreBounded checks the limit of all bodies together.
+func TestRetainedBytesAreBounded(t *testing.T) {
+	var retained retainedBytes
+	one := copied{retained: &retained, limit: maxRetained}
+	one.add(make([]byte, maxRetained-10))
+	other := copied{retained: &retained, limit: maxRetained}
+	other.add(make([]byte, 8))
+	other.add(make([]byte, 8))
+	if _, overflow := other.take(); !overflow {
+		t.Error("more is retained than the limit")
+	}
+	if _, overflow := one.take(); overflow || retained.n.Load() != 0 {
+		t.Errorf("%d bytes are retained", retained.n.Load())
+	}
+}
+
+// TestRequestObjects checks the objects of requests to an upstream that does not record them.
+func TestRequestObjects(t *testing.T) {
+	for _, c := range []struct{ line, contentType, body, want, name string }{
+		{"POST /api/v1/namespaces/a/configmaps", "application/json", `{"metadata":{"name":"c"},"data":{"n":1}}`, `{"data":{"n":1},"metadata":{"name":"c"}}`, "c"},
+		{"PUT /api/v1/namespaces/a/configmaps/c", "application/yaml", "metadata: {name: c}", `{"metadata":{"name":"c"}}`, "c"},
+		{"PATCH /api/v1/namespaces/a/configmaps/c", "application/json-patch+json", `[{"op":"remove","path":"/data"}]`, `[{"op":"remove","path":"/data"}]`, "c"},
+		{"PATCH /api/v1/namespaces/a/configmaps/c", "application/apply-patch+yaml", "data: {a: b}", `{"data":{"a":"b"}}`, "c"},
+		{"DELETE /api/v1/namespaces/a/configmaps/c", "", `{"kind":"DeleteOptions"}`, `{"kind":"DeleteOptions"}`, "c"},
+		{"POST /api/v1/namespaces/a/configmaps", "application/json", `{`, "", ""},
+		{"POST /api/v1/namespaces/a/configmaps", "application/json", `null`, "", ""},
+		{"POST /api/v1/namespaces/a/configmaps", "text/plain", `x`, "", ""},
+		{"POST /api/v1/namespaces/a/pods/p/proxy", "application/json", `{"a":1}`, "", "p"},
+		{"POST /version", "application/json", `{"a":1}`, "", ""},
+	} {
+		t.Run(c.line+" "+c.body, func(t *testing.T) {
+			var out bytes.Buffer
+			l := open(t, Options{Stdout: &out, Policy: everything(auditinternal.LevelRequest), File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}})
+			m := metadata(c.line)
+			m.Request.Body = strings.NewReader(c.body)
+			m.Request.Header.Set("Content-Type", c.contentType)
+			r := l.Begin(m)
+			r.KeepBody(m.Request)
+			if got, err := io.ReadAll(m.Request.Body); err != nil || string(got) != c.body {
+				t.Fatal(string(got), err)
+			}
+			r.Responding(ok(), false)
+			events := lines(t, out.String())
+			e, got := events[len(events)-1], ""
+			if e.RequestObject != nil {
+				got = string(e.RequestObject.Raw)
+			}
+			if got != c.want || e.ObjectRef != nil && e.ObjectRef.Name != c.name {
+				t.Errorf("%s, %+v", got, e.ObjectRef)
+			}
+		})
+	}
+}
+
+// TestContextOfAnUpstream checks that the audit context is in the upstream's context, with the values
+// of the caller's.
+func TestContextOfAnUpstream(t *testing.T) {
+	type key struct{}
+	ctx := context.WithValue(t.Context(), key{}, 1)
+	if (*Request)(nil).Context(ctx) != ctx {
+		t.Error("a request that is not recorded has another context")
+	}
+	l := open(t, Options{Stdout: io.Discard, File: File{Path: "-"}})
+	r := l.Begin(metadata("GET /version"))
+	got := r.Context(ctx)
+	if got.Value(key{}) != 1 || got.Value(struct{ x int }{}) != nil || got.Err() != nil {
+		t.Error("values of the caller are lost")
+	}
+}
+
+func TestRequestsOfAllKindsConcurrently(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	l, err := Open(Options{File: File{Path: path, Delivery: Delivery{Batch: buffered.BatchConfig{BufferSize: 10_000, MaxBatchSize: 1}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
 	for range 8 {
-		wg.Go(func() {
+		all.Go(func() {
 			for range 200 {
-				l.Record(sample())
+				record(l, "DELETE /api/v1/namespaces/a/pods/p", ok())
+				l.Reopen()
 			}
 		})
 	}
-	wg.Wait()
+	all.Wait()
 	if err := l.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(path + "*")
+	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	total := 0
-	for _, name := range files {
-		total += len(readLines(t, name))
-	}
-	if total != 1600 {
-		t.Errorf("%d events in %d files, want 1600", total, len(files))
+	if n := len(lines(t, string(content))); n != 1600 {
+		t.Errorf("%d events, want 1600", n)
 	}
 }
 
-func BenchmarkRecord(b *testing.B) {
-	e := sample()
+func BenchmarkRequest(b *testing.B) {
+	l, err := Open(Options{Stdout: io.Discard, File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	m := metadata("GET /api/v1/namespaces/a/pods/p")
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = newRecord(e)
+		r := l.Begin(m)
+		r.Received()
+		r.Responding(ok(), false)
 	}
-}
-
-func BenchmarkEncode(b *testing.B) {
-	r := newRecord(sample())
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := json.Marshal(r.event()); err != nil {
-			b.Fatal(err)
-		}
-	}
+	_ = l.Close(context.Background())
 }

@@ -1,13 +1,14 @@
-// Package audit records the requests that the gateway answers or forwards, and what operators do at
-// the console, as audit.k8s.io/v1 events of level Metadata, one JSON object a line. That is the form
-// of kube-apiserver's own log, which never sees what the gateway answers from the cache. If the
-// upstream audits a forwarded request, both logs have an event of the same ID.
+// Package audit records requests as audit.k8s.io/v1 events, by the policy and the backends of
+// kube-apiserver (k8s.io/apiserver/pkg/audit and plugin/pkg/audit). kube-apiserver's own log never
+// contains what the gateway serves from the cache. If the upstream audits a forwarded request, both
+// logs have events of the same ID. An upstream in this process adds what it knows to the gateway's
+// events, and has none of its own (Request.Context).
 //
-// Recording does not wait for reads: their events go through a bounded queue to one writer, and
-// those that do not fit are dropped and counted. Events of requests that may have changed something
-// have a queue of their own and are never dropped for want of room. Auditors have to watch
-// kubeweir_audit_events_total{result="dropped"} and {result="failed"}.
+// Each backend has one of four modes. Three are kube-apiserver's: blocking, blocking-strict and batch.
+// In the fourth, queue, requests do not wait for the backend while its queue has room: events of reads
+// that do not fit are dropped and counted, those of other requests wait. Queues are bounded in events
+// and bytes. Auditors have to watch kubeweir_audit_events_total{result="dropped"} and
+// {result="failed"}.
 //
-// Packages proxy and console record; serve opens the log. It imports the API vocabulary and what is
-// internal.
+// Packages proxy and console record; internal/app opens the log.
 package audit

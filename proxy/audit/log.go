@@ -1,161 +1,143 @@
 package audit
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/util/webhook"
+	pluginlog "k8s.io/apiserver/plugin/pkg/audit/log"
+	pluginwebhook "k8s.io/apiserver/plugin/pkg/audit/webhook"
 
 	"github.com/kubeweir/kubeweir/internal/contain"
-	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
-// Options configure a Log.
+// Options configure a Log, which records nothing without File.Path and Webhook.ConfigFile.
 type Options struct {
-	Destination
-	// Stdout is what "-" stands for (default os.Stdout).
+	// Policy decides what is recorded. Default: DefaultPolicy.
+	Policy *auditinternal.Policy
+	// File is the log backend.
+	File File
+	// Webhook is the webhook backend.
+	Webhook Webhook
+	// Stdout is what the path "-" stands for (default os.Stdout).
 	Stdout io.Writer
-	// QueueEvents and QueueBytes limit the events of reads that wait for the writer (default 8,192
-	// events, 16 MiB); further ones are dropped. Events of requests that may change something have a
-	// queue of their own, of requiredEvents.
-	QueueEvents int
-	QueueBytes  int64
 	// Registerer takes the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
-	// Logger receives write errors. Default: discarded.
+	// Logger receives errors of the backends. Default: discarded.
 	Logger *slog.Logger
 }
 
-// Log writes events. All methods are safe for concurrent use and may be called on a nil Log, which
+// BackendError is the error of a backend that cannot be opened: log or webhook.
+type BackendError struct {
+	Backend string
+	Err     error
+}
+
+// Error implements error.
+func (e *BackendError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *BackendError) Unwrap() error { return e.Err }
+
+// DefaultPolicy records all requests but health checks at level Metadata, when they are complete and,
+// if they are long-running, when the response begins.
+func DefaultPolicy() *auditinternal.Policy {
+	return &auditinternal.Policy{
+		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived},
+		Rules: []auditinternal.PolicyRule{
+			{Level: auditinternal.LevelNone, NonResourceURLs: []string{"/healthz*", "/livez*", "/readyz*"}},
+			{Level: auditinternal.LevelMetadata},
+		},
+	}
+}
+
+// Log records requests. All methods are safe for concurrent use and may be called on a nil Log, which
 // records nothing.
 type Log struct {
-	opts    Options
-	metrics *metrics
-	panics  *contain.Panics
-
-	queue    chan record
-	queued   atomic.Int64 // bytes in queue
-	required chan record  // events that must not be dropped
-	reopen   chan struct{}
+	policy   audit.PolicyRuleEvaluator // nil if nothing is recorded
+	backend  audit.Backend             // of all events
+	file     *file                     // nil without one
+	retained retainedBytes
+	panics   *contain.Panics
 
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
-	done      chan struct{} // closed when the writer has ended
+	done      chan struct{} // closed when all events are delivered
 	err       error         // of closing the file; written before done is closed
 }
 
-const (
-	// requiredEvents is how many events that must not be dropped wait for the writer before callers that
-	// record more wait themselves. None is much larger than a request's header.
-	requiredEvents = 256
-	// batchBytes is about how much is written at once.
-	batchBytes = 64 << 10
-	// logInterval is how often write errors are logged at most.
-	logInterval = time.Minute
-)
-
-// Open opens the file, which must be possible, and starts the writer, which Close ends.
-func Open(opts Options) (*Log, error) {
-	if opts.Stdout == nil {
-		opts.Stdout = os.Stdout
-	}
-	opts.QueueEvents = cmp.Or(opts.QueueEvents, 8192)
-	opts.QueueBytes = cmp.Or(opts.QueueBytes, 16<<20)
-	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
-	to, err := opts.open(opts.Destination)
-	if err != nil {
-		return nil, err
-	}
-	l := &Log{
-		opts:     opts,
-		panics:   contain.New(opts.Registerer, opts.Logger),
-		queue:    make(chan record, opts.QueueEvents),
-		required: make(chan record, requiredEvents),
-		reopen:   make(chan struct{}, 1),
-		closing:  make(chan struct{}),
-		done:     make(chan struct{}),
-	}
-	l.metrics = newMetrics(opts.Registerer, func() int { return len(l.queue) + len(l.required) })
-	w := &writer{Log: l, to: to, errors: rate.Sometimes{Interval: logInterval}}
-	l.panics.Go(nil, "background", w.run)
-	return l, nil
-}
-
-// open opens a destination.
-func (o *Options) open(d Destination) (sink, error) {
-	switch d.Path {
-	case "":
-		return &stream{to: io.Discard}, nil
-	case "-":
-		return &stream{to: o.Stdout}, nil
-	}
-	f := &file{Destination: d}
-	return f, f.open()
-}
-
-// Enabled reports whether Record does anything, for callers that would have to collect an Event
-// first.
-func (l *Log) Enabled() bool { return l != nil && l.opts.Path != "" }
-
-// Record records an event. If the event must be kept and the queue is full it waits, as
-// kube-apiserver's own log does; another event is dropped and counted.
-func (l *Log) Record(e *Event) {
-	if !l.Enabled() {
-		return
-	}
-	select {
-	case <-l.closing:
-		l.metrics.dropped.Inc()
-		return
-	default:
-	}
-	r := newRecord(e)
-	if e.Required {
-		select {
-		case l.required <- r:
-		case <-l.closing:
-			l.metrics.dropped.Inc()
+// Open opens the file, which must be possible, and starts the backends, which Close ends.
+func Open(o Options) (*Log, error) {
+	o.Stdout = cmp.Or[io.Writer](o.Stdout, os.Stdout)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	l := &Log{closing: make(chan struct{}), done: make(chan struct{}), panics: contain.New(o.Registerer, o.Logger)}
+	var backends []audit.Backend
+	chains := chains{closing: l.closing, metrics: newMetrics(), log: o.Logger}
+	if o.File.Path != "" {
+		out := o.Stdout
+		if o.File.Path != "-" {
+			var err error
+			if l.file, err = openFile(&o.File); err != nil {
+				return nil, &BackendError{"log", err}
+			}
+			out = l.file
 		}
-		return
+		written := &reportedWriter{to: out, path: o.File.Path, log: o.Logger, due: rateLimited()}
+		to := pluginlog.NewBackend(written, cmp.Or(o.File.Format, pluginlog.FormatJson), auditv1.SchemeGroupVersion)
+		backends = append(backends, chains.wrap("log", to, &o.File.Delivery))
 	}
-	if l.queued.Add(r.size) <= l.opts.QueueBytes {
-		select {
-		case l.queue <- r:
-			return
-		default:
+	if o.Webhook.ConfigFile != "" {
+		backoff := webhook.DefaultRetryBackoffWithInitialDelay(o.Webhook.InitialBackoff)
+		to, err := pluginwebhook.NewBackend(o.Webhook.ConfigFile, auditv1.SchemeGroupVersion, backoff, nil)
+		if err != nil {
+			return nil, &BackendError{"webhook", err}
 		}
+		backends = append(backends, chains.wrap("webhook", to, &o.Webhook.Delivery))
 	}
-	l.queued.Add(-r.size)
-	l.metrics.dropped.Inc()
+	if len(backends) == 0 {
+		close(l.done)
+		return l, nil
+	}
+	chains.metrics.register(o.Registerer)
+	l.backend = limited{audit.Union(backends...)}
+	if o.Policy == nil {
+		o.Policy = DefaultPolicy()
+	}
+	l.policy = policy.NewPolicyRuleEvaluator(o.Policy)
+	return l, l.backend.Run(l.closing)
 }
 
-// Reopen makes the writer open the file again, after another program moved it away.
+// Enabled reports whether anything is recorded.
+func (l *Log) Enabled() bool { return l != nil && l.policy != nil }
+
+// Reopen opens the file again, after another program moved it away.
 func (l *Log) Reopen() {
-	if l == nil {
-		return
-	}
-	select {
-	case l.reopen <- struct{}{}:
-	default: // it is going to already
+	if l != nil && l.file != nil {
+		_ = l.file.Close() // the next event opens it
 	}
 }
 
-// Close writes what is queued and ends the writer. Later events are dropped. It returns early when
-// ctx is done; the writer then ends on its own.
+// Close delivers what is queued and ends the backends. Later events are dropped. It returns early when
+// ctx is done; the delivery then ends on its own.
 func (l *Log) Close(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
-	l.closeOnce.Do(func() { close(l.closing) })
+	l.closeOnce.Do(func() {
+		close(l.closing)
+		if l.backend != nil {
+			l.panics.Go(nil, "background", l.shutdown)
+		}
+	})
 	select {
 	case <-l.done:
 		return l.err
@@ -164,108 +146,10 @@ func (l *Log) Close(ctx context.Context) error {
 	}
 }
 
-// writer encodes and writes events in a goroutine of its own.
-type writer struct {
-	*Log
-	to     sink
-	buf    bytes.Buffer
-	errors rate.Sometimes
-}
-
-// run ends after Close, when the queues are empty.
-func (w *writer) run() {
-	defer close(w.done)
-	for w.panics.Run("background", w.loop) != nil {
-		// The event that panicked is lost, the others are not.
-	}
-}
-
-func (w *writer) loop() {
-	for {
-		select {
-		case r := <-w.required:
-			w.writeAll(r)
-		case r := <-w.queue:
-			w.queued.Add(-r.size)
-			w.writeAll(r)
-		case <-w.reopen:
-			if err := w.to.reopen(); err != nil {
-				w.logError("reopening the audit log failed", err)
-			}
-		case <-w.closing:
-			if r, ok := w.nextRecord(); ok {
-				w.writeAll(r)
-				continue
-			}
-			w.err = w.to.close()
-			return
-		}
-	}
-}
-
-// nextRecord returns a queued event, if there is one: first those that must be kept, because a
-// caller may wait for room.
-func (w *writer) nextRecord() (record, bool) {
-	select {
-	case r := <-w.required:
-		return r, true
-	default:
-	}
-	select {
-	case r := <-w.queue:
-		w.queued.Add(-r.size)
-		return r, true
-	default:
-		return record{}, false
-	}
-}
-
-// writeAll writes first and all that is queued, about batchBytes at a time.
-func (w *writer) writeAll(first record) {
-	r, more := first, true
-	for more {
-		events := 0.0
-		w.buf.Reset()
-		encoder := json.NewEncoder(&w.buf)
-		encoder.SetEscapeHTML(false)
-		for more && w.buf.Len() < batchBytes {
-			_ = encoder.Encode(r.event()) // strings, numbers and times: it does not fail
-			events++
-			r, more = w.nextRecord()
-		}
-		written, err := w.to.write(w.buf.Bytes())
-		if written {
-			w.metrics.written.Add(events)
-		} else {
-			w.metrics.failed.Add(events)
-		}
-		if err != nil {
-			w.logError("writing the audit log failed", err, "lost", !written)
-		}
-	}
-	if w.buf.Cap() > 4*batchBytes {
-		w.buf = bytes.Buffer{}
-	}
-}
-
-func (w *writer) logError(message string, err error, more ...any) {
-	w.errors.Do(func() { w.opts.Logger.Error(message, append(more, "path", w.opts.Path, "error", err)...) })
-}
-
-type metrics struct{ written, dropped, failed prometheus.Counter }
-
-func newMetrics(reg prometheus.Registerer, queued func() int) *metrics {
-	events := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubeweir_audit_events_total",
-		Help: "Audit events by result: written, dropped (the queue was full), failed (the write failed).",
-	}, []string{"result"})
-	if reg != nil {
-		reg.MustRegister(events)
-	}
-	gaugefunc.Register(reg, "kubeweir_audit_queue_events", "Audit events waiting to be written.", queued)
-	return &metrics{
-		written: events.WithLabelValues("written"),
-		dropped: events.WithLabelValues("dropped"),
-		failed:  events.WithLabelValues("failed"),
+func (l *Log) shutdown() {
+	defer close(l.done)
+	l.backend.Shutdown()
+	if l.file != nil {
+		l.err = l.file.Close()
 	}
 }

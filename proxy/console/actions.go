@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/cache/watch"
@@ -104,9 +103,9 @@ func (c *Console) record(r *http.Request, name, target string, began time.Time, 
 	if target != "" {
 		name += ": " + target
 	}
-	c.Audit.Record(&audit.Event{
-		Stage: auditv1.StageResponseComplete, ID: uuid.NewString(), Request: request, Info: &info, Received: began, User: &user.DefaultInfo{Name: who},
-		Code: status, Allowed: allowed, Reason: reason, Action: name, Required: status == http.StatusOK,
+	c.Audit.Record(&audit.Action{
+		Metadata: audit.Metadata{ID: uuid.NewString(), Request: request, Info: &info, Received: began, User: &user.DefaultInfo{Name: who}},
+		Name:     name, Status: status, Allowed: allowed, Reason: reason,
 	})
 }
 

@@ -42,7 +42,7 @@ func TestActionsAreAudited(t *testing.T) {
 		{"check", "", "loopback", `check`, false, true, 403, "forbid"}, // without the header
 	} {
 		var out bytes.Buffer
-		log, err := audit.Open(audit.Options{Destination: audit.Destination{Path: "-"}, Stdout: &out})
+		log, err := audit.Open(audit.Options{File: audit.File{Path: "-"}, Stdout: &out})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -135,6 +135,8 @@ func choices() map[reflect.Type][]any {
 		reflect.TypeFor[config.TLSVersion]():  {config.TLS12, config.TLS13},
 		reflect.TypeFor[config.Level]():       {"debug", "info", "warn", "error"},
 		reflect.TypeFor[config.Format]():      {config.Text, config.JSON},
+		reflect.TypeFor[config.AuditFormat](): {"json", "legacy"},
+		reflect.TypeFor[config.AuditMode]():   {"queue", "batch", "blocking", "blocking-strict"},
 		reflect.TypeFor[config.Profiling]():   {"true", "false", true, false, config.ProfilingAuto},
 	}
 }
@@ -160,6 +162,8 @@ func configSchema(t reflect.Type) (map[string]any, error) {
 		return map[string]any{"type": "string"}, nil
 	case reflect.Bool:
 		return map[string]any{"type": "boolean"}, nil
+	case reflect.Float64:
+		return map[string]any{"type": "number"}, nil
 	case reflect.Int:
 		return map[string]any{"type": "integer"}, nil
 	case reflect.Slice:
