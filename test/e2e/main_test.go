@@ -17,15 +17,14 @@ var (
 	kube *realkube.Cluster
 )
 
-// auditPolicy makes kube-apiserver log writes in the namespaces of TestIdentities, and nothing
-// else.
+// auditPolicy makes kube-apiserver log writes in the namespaces of TestIdentities, what auditRules say,
+// and nothing else.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
-omitStages: [RequestReceived]
 rules:
 - level: Metadata
-  namespaces: ["` + identitiesNamespace + `"]
-- level: None
+  omitStages: [RequestReceived]
+  namespaces: ["` + identitiesNamespace + `"]` + auditRules + `- level: None
 `
 
 func TestMain(m *testing.M) {
