@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -124,6 +125,88 @@ func TestDecisionsByRulesAreAudited(t *testing.T) {
 		want := []string{"create forwarded  ", "create cached allow ", "delete  forbid a rule of kubeweir (readOnly: true) restricts this client to reads"}
 		if !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
+		}
+	})
+}
+
+// recordedEvents serves requests with a policy that records everything, and returns the events.
+func recordedEvents(t *testing.T, level auditapi.Level, change func(*Options), use func(b *gatewayBench)) []auditv1.Event {
+	t.Helper()
+	var out bytes.Buffer
+	log, err := audit.Open(audit.Options{
+		Stdout: &out, File: audit.File{Path: "-", Delivery: audit.Delivery{Mode: audit.ModeBlocking}},
+		Policy: &auditapi.Policy{Rules: []auditapi.PolicyRule{{Level: level}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	use(newGatewayBench(t, func(o *Options) {
+		o.Audit = log
+		if change != nil {
+			change(o)
+		}
+	}))
+	if err := log.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	var events []auditv1.Event
+	for line := range strings.Lines(out.String()) {
+		var e auditv1.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// TestRejectedAndPanickedRequestsAreAudited checks the last stages of requests without a usual response.
+func TestRejectedAndPanickedRequestsAreAudited(t *testing.T) {
+	events := recordedEvents(t, auditapi.LevelMetadata, nil, func(b *gatewayBench) {
+		b.upstream.response = func(*api.Request) *api.Response { panic("upstream") }
+		func() {
+			defer func() { _ = recover() }()
+			b.gateway.Serve(t.Context(), request("DELETE /api/v1/namespaces/a/pods/panics"))
+		}()
+		b.gateway.slots.inFlight.SetLimit(1)
+		b.gateway.slots.inFlight.Acquire("other", 1)
+		b.gateway.Serve(t.Context(), request("DELETE /api/v1/namespaces/a/pods/busy")).Done(0, nil)
+	})
+	var got []string
+	for _, e := range events {
+		code := int32(0)
+		if e.ResponseStatus != nil {
+			code = e.ResponseStatus.Code
+		}
+		got = append(got, fmt.Sprint(e.ObjectRef.Name, " ", e.Stage, " ", code))
+	}
+	if want := []string{"panics RequestReceived 0", "panics Panic 500", "busy RequestReceived 0", "busy ResponseComplete 429"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestRedactedResponsesAreAuditedAsSent checks that the log has what the client saw, and no more.
+func TestRedactedResponsesAreAuditedAsSent(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log, err := audit.Open(audit.Options{
+			Stdout: &out, File: audit.File{Path: "-", Delivery: audit.Delivery{Mode: audit.ModeBlocking}},
+			Policy: &auditapi.Policy{Rules: []auditapi.PolicyRule{{Level: auditapi.LevelRequestResponse}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := redactedBench(t, func(o *Options) { o.Audit = log })
+		for _, path := range []string{"namespaces/default/secrets/a", "secrets", "pods"} {
+			if status, text := b.read(t, "GET /api/v1/"+path+"?resourceVersion=0", "Authorization: Bearer agent", "Accept: application/json"); status != 200 || leaks(text) {
+				t.Fatal(status, text)
+			}
+		}
+		if err := log.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(out.String(), `"responseObject":`); n != 3 || leaks(out.String()) {
+			t.Errorf("%d objects in\n%s", n, &out)
 		}
 	})
 }

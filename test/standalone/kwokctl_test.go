@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +50,8 @@ func TestKwokctl(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := run(ctx, "create", "cluster", "--runtime", "binary", "--wait", "1m",
+	policy := writeFile(t, filepath.Join(t.TempDir(), "policy.yaml"), "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request, verbs: [create], resources: [{resources: [pods]}]}]\n")
+	if err := run(ctx, "create", "cluster", "--kube-audit-policy", policy, "--runtime", "binary", "--wait", "1m",
 		"--kube-apiserver-binary", filepath.Join(dir, "kube-apiserver"), "--etcd-binary", filepath.Join(dir, "etcd"),
 		"--kube-controller-manager-binary", filepath.Join(programs, "kube-controller-manager"), "--kube-scheduler-binary", filepath.Join(programs, "kube-scheduler"),
 		"--kwok-controller-binary", filepath.Join(programs, "kwok")); err != nil {
@@ -89,6 +91,9 @@ func TestKwokctl(t *testing.T) {
 	created, err := client.CoreV1().Pods("default").Get(ctx, "one", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if log, err := os.ReadFile(filepath.Join(home, "clusters", "test", "logs", "audit.log")); err != nil || !strings.Contains(string(log), `"requestObject":{`) {
+		t.Errorf("the audit log has no Pod: %v", err)
 	}
 	if err := run(ctx, "stop", "cluster"); err != nil {
 		t.Fatal(err)
