@@ -138,7 +138,7 @@ var fences = []fence{
 	// The origin is an http.Handler built from Kubernetes' handlers.
 	{library: "net/http", exact: true, allowed: []string{
 		"internal/backup", "internal/credentials", "internal/edgetest", "internal/envtest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "proxy/audit", "proxy/console", "cmd", "test",
-		"origin/server", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal", "origin/testapi",
+		"origin/server", "origin/fairness", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal", "origin/testapi",
 	}, tests: true},
 	// Spans are made in one place; the others see package tracing.
 	{library: "go.opentelemetry.io", allowed: []string{"proxy/tracing", "test"}, tests: true},
