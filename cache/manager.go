@@ -483,6 +483,20 @@ func (m *Manager) Status() []CollectionStatus {
 	return all
 }
 
+// CountObjects returns the number and the size of the objects of a resource, in protobuf if they are
+// cached so. known is false if they are not cached.
+func (m *Manager) CountObjects(gr schema.GroupResource) (objects, bytes int64, known bool) {
+	for _, e := range m.entries() {
+		c := e.collection.Load()
+		if e.feed.Resource.GroupResource() != gr || c == nil || known && e.feed.Encoding != api.Protobuf {
+			continue
+		}
+		v := c.Snapshot()
+		objects, bytes, known = int64(v.Len()), v.Bytes(), true
+	}
+	return objects, bytes, known
+}
+
 // Limits bound the memory and load of a Manager's collections. A zero field means its default.
 type Limits struct {
 	// HistoryAge, HistoryBytes and HistoryEvents bound the events that each collection keeps for

@@ -77,6 +77,23 @@ func TestEachEncodingHasItsOwnReflector(t *testing.T) {
 	})
 }
 
+func TestCountObjects(t *testing.T) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		pods := cachetest.PodResource().GroupResource()
+		s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
+		if _, _, known := m.CountObjects(pods); known {
+			t.Error("counted without a collection")
+		}
+		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
+			c := cachetest.Collection(t, m, cachetest.PodResource(), enc)
+			objects, bytes, known := m.CountObjects(pods)
+			if want := c.Snapshot().Bytes(); objects != 1 || bytes != want || !known {
+				t.Errorf("with %s: %d, %d, %v; want one of %d bytes", enc, objects, bytes, known, want)
+			}
+		}
+	})
+}
+
 // TestWaitersForStartsAreLimited checks the limit on requests that wait for a collection that
 // cannot start.
 func TestWaitersForStartsAreLimited(t *testing.T) {
