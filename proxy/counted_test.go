@@ -113,6 +113,9 @@ func TestRejectionsAreCounted(t *testing.T) {
 			b.gateway.slots.inFlight.SetLimit(2)
 			b.gateway.slots.inFlight.Acquire("admin", 1)
 		}},
+		{why: reason.PriorityLevelFull, line: anyPods, message: atOnce, options: func(_ *testing.T, o *Options) {
+			o.Fairness = &testFairness{full: true, rejects: true}
+		}},
 		{why: reason.LongLimit, line: anyPods + "&watch=true", message: atOnce, before: func(b *gatewayBench) { full(b.gateway.slots.longRunning) }},
 		{why: reason.LongShare, line: anyPods + "&watch=true", message: atOnce, before: func(b *gatewayBench) {
 			b.gateway.slots.longRunning.SetLimit(2)

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/review"
+	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
@@ -145,3 +149,67 @@ func (g *Gateway) Budgets() []policy.BudgetState {
 	}
 	return out
 }
+
+// Fairness is the upstream's priority and fairness, if the upstream is in this process.
+type Fairness interface {
+	// Classify returns the UIDs of the flow schema and the priority level of a request of u, and
+	// whether the level has no free seat. It is called for every read from memory, so it must be fast.
+	Classify(u user.Info, r *api.RequestInfo) (schema, level string, full bool)
+	// Serve calls serve once the priority level has a seat for the request, which it holds until serve
+	// returns. A response is the rejection; then serve was not called.
+	Serve(ctx context.Context, u user.Info, r *api.Request, serve func()) *api.Response
+}
+
+// flow is what Fairness knows about a request.
+type flow struct {
+	known, full   bool
+	schema, level string
+}
+
+func (g *Gateway) flowOf(x *exchange) *flow {
+	if f := &x.flow; !f.known {
+		f.known = true
+		f.schema, f.level, f.full = g.Fairness.Classify(x.Subject.User, x.Info)
+	}
+	return &x.flow
+}
+
+// mustQueue reports whether a read needs a seat. Reads from memory need none while the priority level
+// has a free one, because they end at once. Coalesced reads are requests of the gateway itself to the
+// upstream, which does not limit them.
+func (g *Gateway) mustQueue(x *exchange, a route.Action) bool {
+	return g.Fairness != nil && (a == route.Coalesce || g.flowOf(x).full)
+}
+
+// queue reads once the request has a seat.
+func (g *Gateway) queue(ctx context.Context, x *exchange, d route.Decision) (resp *api.Response) {
+	rejected := g.Fairness.Serve(ctx, x.Subject.User, x.Request, func() { resp = g.read(ctx, x, d) })
+	if rejected == nil {
+		return resp
+	}
+	if ctx.Err() == nil {
+		g.countRejected(x, reason.PriorityLevelFull)
+	}
+	return rejected
+}
+
+// addFlow names the flow schema and the priority level of a request in the response, as the upstream
+// does in those that it makes for the client. Like it, addFlow leaves out long-running requests other
+// than watches, and WebSockets.
+func (g *Gateway) addFlow(x *exchange, resp *api.Response) {
+	if g.Fairness == nil || x.source == response.FromUpstream || resp.Status == 101 || x.Info.LongRunning() && x.Info.Verb != "watch" {
+		return
+	}
+	f := g.flowOf(x)
+	if x.source == response.FromCollapsed { // it names those of the gateway's request
+		resp.Header.Del(schemaHeader)
+		resp.Header.Del(levelHeader)
+	}
+	resp.Header = append(resp.Header, api.HeaderField{Name: schemaHeader, Value: f.schema}, api.HeaderField{Name: levelHeader, Value: f.level})
+}
+
+// The headers, in the form in which net/http sends them.
+const (
+	schemaHeader = "X-Kubernetes-Pf-Flowschema-Uid"
+	levelHeader  = "X-Kubernetes-Pf-Prioritylevel-Uid"
+)

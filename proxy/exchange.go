@@ -72,6 +72,9 @@ type Options struct {
 	Cluster string
 	// Audit may be nil; then nothing is audited.
 	Audit *audit.Log
+	// Fairness limits the requests that the gateway serves without the upstream as the upstream limits
+	// others. If nil, only the upstream limits requests.
+	Fairness Fairness
 	// Tracer may be nil; then requests have no spans.
 	Tracer     *tracing.Tracer
 	Health     *healthz.Health
@@ -168,6 +171,7 @@ type readState struct {
 	collection, objects *cache.Collection
 	version             uint64
 	response            *api.Response
+	flow                flow // known once it is needed
 }
 
 // user returns the name of the client that holds the request's slot: the authenticated user, not an

@@ -25,6 +25,7 @@ func (g *Gateway) respond(ctx context.Context, x *exchange) *api.Response {
 		resp := g.execute(ctx, x, d)
 		x.span.Waited(waitOf(d.Action), began)
 		if resp != nil {
+			g.addFlow(x, resp)
 			return resp
 		}
 	}
@@ -84,18 +85,11 @@ func (g *Gateway) execute(ctx context.Context, x *exchange, d route.Decision) (r
 		return g.observeRead(x, g.forwardCounted(ctx, x, d.Why))
 	case route.ForwardShard:
 		return g.forwardShard(ctx, x, d)
-	case route.ReadCache:
-		x.stale = d.Stale
-		if x.Info.Verb == "watch" {
-			return g.watch(ctx, x)
+	case route.ReadCache, route.Revalidate, route.Coalesce:
+		if g.mustQueue(x, d.Action) {
+			return g.queue(ctx, x, d)
 		}
-		return g.readCache(ctx, x)
-	case route.Revalidate:
-		resp = g.observeRead(x, g.revalidate(ctx, x))
-		x.NotRevalidated = resp == nil
-	case route.Coalesce:
-		resp, x.NotCoalesced = g.coalesce(ctx, x)
-		g.observeRead(x, resp)
+		return g.read(ctx, x, d)
 	case route.SelfReview:
 		resp = g.selfReview(ctx, x)
 	case route.OfflineDiscovery:
@@ -112,6 +106,25 @@ func (g *Gateway) execute(ctx context.Context, x *exchange, d route.Decision) (r
 	}
 	if resp == nil {
 		x.Documents.Clear(d.Action)
+	}
+	return resp
+}
+
+// read does one of the actions that read objects for the client.
+func (g *Gateway) read(ctx context.Context, x *exchange, d route.Decision) (resp *api.Response) {
+	switch d.Action {
+	case route.Revalidate:
+		resp = g.observeRead(x, g.revalidate(ctx, x))
+		x.NotRevalidated = resp == nil
+	case route.Coalesce:
+		resp, x.NotCoalesced = g.coalesce(ctx, x)
+		g.observeRead(x, resp)
+	default:
+		x.stale = d.Stale
+		if x.Info.Verb == "watch" {
+			return g.watch(ctx, x)
+		}
+		return g.readCache(ctx, x)
 	}
 	return resp
 }

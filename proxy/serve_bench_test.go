@@ -1,9 +1,13 @@
 package proxy
 
 import (
+	"context"
 	"testing"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // BenchmarkServe is one request's way through the gateway but for its transport.
@@ -17,6 +21,23 @@ func BenchmarkServeTraced(b *testing.B) {
 			benchmarkServe(b, bench)
 		})
 	}
+}
+
+// constantFlow classifies all requests alike, at no cost (package fairness has a benchmark of its own).
+type constantFlow struct{ Fairness }
+
+func (constantFlow) Classify(user.Info, *api.RequestInfo) (schema, level string, full bool) {
+	return "6f1fd37e-8d4a-4c8f-9e1f-4e7a3d1c2b3a", "6f1fd37e-8d4a-4c8f-9e1f-4e7a3d1c2b3b", false
+}
+
+func (constantFlow) Serve(_ context.Context, _ user.Info, _ *api.Request, serve func()) *api.Response {
+	serve()
+	return nil
+}
+
+// BenchmarkServeClassified is BenchmarkServe with priority and fairness.
+func BenchmarkServeClassified(b *testing.B) {
+	benchmarkServe(b, newGatewayBench(b, func(o *Options) { o.Fairness = constantFlow{} }))
 }
 
 func benchmarkServe(b *testing.B, bench *gatewayBench) {

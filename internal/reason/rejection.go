@@ -64,6 +64,8 @@ const (
 	ShortLimit
 	// ShortShare means that the user has used up its share of that limit.
 	ShortShare
+	// PriorityLevelFull is a read from memory that the priority and fairness of a standalone rejects.
+	PriorityLevelFull
 	// LongLimit means that the limit of long-running requests is reached.
 	LongLimit
 	// LongShare means that the user has used up its share of that limit.
@@ -229,12 +231,17 @@ var rejectionEntries = [rejections]Entry{
 		Client: "Status `InternalError`. " + noTellings, Do: "See the log.",
 	},
 	ShortLimit: {
-		Label: "short-limit", Code: 429, When: "The limit --max-requests-inflight is reached.",
+		Label: "short-limit", Code: 429, When: "The limit limits.maxInFlight is reached, which is --max-requests-inflight of a gateway.",
 		Client: tryLater, Metric: `kubeweir_requests_rejected_total{kind="short",reason="limit"}`, Do: "Raise the limit, or run more gateways.",
 	},
 	ShortShare: {
 		Label: "short-share", Code: 429, When: "The user holds more than three times the free slots.",
 		Client: tryLater, Metric: `kubeweir_requests_rejected_total{kind="short",reason="share"}`, Do: "Find the user in the audit log; raise the limit if the load is legitimate.",
+	},
+	PriorityLevelFull: {
+		Label: "priority-level-full", Code: 429, When: "Standalone only: the request's priority level has no free seat, and its queue is full or the request has waited for 15 s.",
+		Client: "Plain text with Retry-After, like kube-apiserver's priority and fairness; client-go retries by itself.",
+		Do:     "See /debug/api_priority_and_fairness/dump_requests of the API; give the level more shares, or raise --max-requests-inflight.",
 	},
 	LongLimit: {
 		Label: "long-limit", Code: 429, When: "The limit --max-watches for watches, followed logs and upgraded connections is reached.",
