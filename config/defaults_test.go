@@ -87,7 +87,7 @@ func TestCheckFile(t *testing.T) {
 		{"standalone", "dataDir: x\nlimits:\n  maxConnections: 0\n", "", "standalone", []string{"FILE:3: limits.maxConnections must be at least 1, not 0"}},
 		{"near", "dataDri: x\n", "", "standalone", []string{`FILE:1: "dataDri" is not a field of the file; did you mean "dataDir"?`}},
 		{"told", "kubeconfig: x\nlistn: x\n", "standalone", "standalone", []string{
-			`FILE:1: "kubeconfig" is not a field of the file; there are adminListen, admission, advertiseAddress, audit, authentication, authorization, console, controllers, dataDir, encryption, etcd, eventTTL, fakeNodes, limits, listen, log, profiling, scheduler, services, shutdown, timeouts, tls, tracing, watchListCompression`,
+			`FILE:1: "kubeconfig" is not a field of the file; there are adminListen, admission, advertiseAddress, audit, authentication, authorization, console, controllers, dataDir, encryption, etcd, eventTTL, fakeNodes, limits, listen, log, priorityAndFairness, profiling, scheduler, services, shutdown, timeouts, tls, tracing, watchListCompression`,
 			`FILE:2: "listn" is not a field of the file; did you mean "listen"?`}},
 		{"many", "listen: 8443\nlimits:\n  maxWatchs: 1\n  historyAge: soon\n  historyBytes: 1\nlog: loud\n", "", "gateway", []string{
 			`FILE:1: listen must be a string, not the unquoted 8443; put it in quotes`,

@@ -55,7 +55,7 @@ func (g *Gateway) sections() []section {
 		{"serviceAccountDir", "service-account-dir", &g.ServiceAccountDir, nil,
 			"`folder` in which to write ca.crt, namespace and token, for programs that expect the service account of a pod; with them they use a loopback --listen, with the gateway's identity", ""},
 	}, tlsSettings(&g.TLS))}},
-		g.identitySections(), []section{g.stateSettings()}, limitSettings(&g.Limits), []section{
+		g.identitySections(), []section{g.stateSettings(), {"Requests in flight", []setting{inFlightSetting(&g.Limits, "max-requests-inflight")}}}, limitSettings(&g.Limits), []section{
 			servingSettings(&g.Timeouts.ServingTimeouts), g.upstreamSettings(),
 		}, auditSettings(&g.Audit), []section{
 			logSettings(&g.Log), tracingSettings(&g.Tracing), shutdownSettings(&g.Shutdown),

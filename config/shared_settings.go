@@ -42,11 +42,16 @@ func watchListCompressionSetting(on *bool) setting {
 		"compressed events are cached within limits.derivedCacheBytes and shared; above eight times that size nothing is compressed. An event of 6 KB costs 10 to 40 microseconds once for all such watches"}
 }
 
+// inFlightSetting returns the limit of requests in flight. The flag is kube-apiserver's in a gateway,
+// which has no priority and fairness.
+func inFlightSetting(limits *Limits, flag string) setting {
+	return setting{"limits.maxInFlight", flag, &limits.MaxInFlight, atLeast(0),
+		"maximum `number` of requests in flight, except long-running ones; a user may hold three quarters; 0: no limit",
+		"limits peak memory and CPU time; further requests get 429"}
+}
+
 func limitSettings(limits *Limits) []section {
 	return []section{{"Limits", []setting{
-		{"limits.maxInFlight", "max-requests-inflight", &limits.MaxInFlight, atLeast(0),
-			"maximum `number` of requests in flight, except long-running ones; a user may hold three quarters; 0: no limit",
-			"limits peak memory and CPU time; further requests get 429"},
 		{"limits.maxWatches", "max-watches", &limits.MaxWatches, atLeast(0),
 			"maximum `number` of watches and other long-running requests; a user may hold three quarters; 0: no limit",
 			"an open watch takes about 32 KiB of memory with TLS, 9 KiB without; further requests get 429"},

@@ -24,23 +24,24 @@ type Standalone struct {
 	WatchListCompression bool      `json:"watchListCompression"`
 	AdvertiseAddress     string    `json:"advertiseAddress"`
 
-	TLS            TLS                      `json:"tls"`
-	Etcd           Etcd                     `json:"etcd"`
-	Encryption     Encryption               `json:"encryption"`
-	Authentication StandaloneAuthentication `json:"authentication"`
-	Authorization  StandaloneAuthorization  `json:"authorization"`
-	Services       Services                 `json:"services"`
-	Admission      Admission                `json:"admission"`
-	Controllers    []string                 `json:"controllers"`
-	Scheduler      bool                     `json:"scheduler"`
-	FakeNodes      int                      `json:"fakeNodes"`
-	EventTTL       time.Duration            `json:"eventTTL"`
-	Limits         Limits                   `json:"limits"`
-	Timeouts       ServingTimeouts          `json:"timeouts"`
-	Audit          Audit                    `json:"audit"`
-	Tracing        Tracing                  `json:"tracing"`
-	Log            Log                      `json:"log"`
-	Shutdown       Shutdown                 `json:"shutdown"`
+	TLS                 TLS                      `json:"tls"`
+	Etcd                Etcd                     `json:"etcd"`
+	Encryption          Encryption               `json:"encryption"`
+	Authentication      StandaloneAuthentication `json:"authentication"`
+	Authorization       StandaloneAuthorization  `json:"authorization"`
+	Services            Services                 `json:"services"`
+	Admission           Admission                `json:"admission"`
+	Controllers         []string                 `json:"controllers"`
+	Scheduler           bool                     `json:"scheduler"`
+	FakeNodes           int                      `json:"fakeNodes"`
+	EventTTL            time.Duration            `json:"eventTTL"`
+	PriorityAndFairness PriorityAndFairness      `json:"priorityAndFairness"`
+	Limits              Limits                   `json:"limits"`
+	Timeouts            ServingTimeouts          `json:"timeouts"`
+	Audit               Audit                    `json:"audit"`
+	Tracing             Tracing                  `json:"tracing"`
+	Log                 Log                      `json:"log"`
+	Shutdown            Shutdown                 `json:"shutdown"`
 }
 
 // Etcd configures etcd as the store instead of the data folder. The layout is kube-apiserver's, so
@@ -51,6 +52,13 @@ type Etcd struct {
 	CAFile   string   `json:"caFile"`
 	CertFile string   `json:"certFile"`
 	KeyFile  string   `json:"keyFile"`
+}
+
+// PriorityAndFairness configures how many requests are served at a time, and which of the others wait.
+type PriorityAndFairness struct {
+	Enabled                     bool `json:"enabled"`
+	MaxRequestsInFlight         int  `json:"maxRequestsInFlight"`
+	MaxMutatingRequestsInFlight int  `json:"maxMutatingRequestsInFlight"`
 }
 
 // Encryption configures the encryption of objects at rest.
@@ -180,13 +188,14 @@ func DefaultStandalone() *Standalone {
 		Authorization: StandaloneAuthorization{Mode: AuthorizeRBAC, Webhook: AuthorizationWebhook{
 			Version: "v1beta1", AuthorizedTTL: 5 * time.Minute, UnauthorizedTTL: 30 * time.Second,
 		}},
-		Services: Services{ClusterIPRange: "10.0.0.0/24", NodePortRange: "30000-32767"},
-		EventTTL: time.Hour,
-		Limits:   defaultLimits(),
-		Timeouts: defaultServingTimeouts(),
-		Audit:    defaultAudit(),
-		Log:      defaultLog(),
-		Shutdown: defaultShutdown(),
+		Services:            Services{ClusterIPRange: "10.0.0.0/24", NodePortRange: "30000-32767"},
+		PriorityAndFairness: PriorityAndFairness{Enabled: true, MaxRequestsInFlight: 400, MaxMutatingRequestsInFlight: 200},
+		EventTTL:            time.Hour,
+		Limits:              defaultLimits(),
+		Timeouts:            defaultServingTimeouts(),
+		Audit:               defaultAudit(),
+		Log:                 defaultLog(),
+		Shutdown:            defaultShutdown(),
 	}
 }
 
@@ -202,6 +211,10 @@ func (s *Standalone) validate(o *origins) {
 	s.checkAuthorization(o)
 	s.checkServices(o)
 	s.checkNames(o)
+	if p := &s.PriorityAndFairness; p.Enabled && p.MaxRequestsInFlight == 0 && p.MaxMutatingRequestsInFlight == 0 {
+		o.report("priorityAndFairness.maxRequestsInFlight", "and %s must not both be 0; set one of them, or %s to false",
+			o.name("priorityAndFairness.maxMutatingRequestsInFlight"), o.name("priorityAndFairness.enabled"))
+	}
 	checkAudit(o, &s.Audit)
 	checkTracing(o, &s.Tracing)
 }

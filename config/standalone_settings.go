@@ -58,10 +58,26 @@ func (s *Standalone) sections() []section {
 			{"eventTTL", "event-ttl", &s.EventTTL, atLeast(time.Second),
 				"`time` after which Event objects expire",
 				"the events of this time are on disk, and in memory if clients read them"},
-		}}},
+		}}, s.fairnessSettings()},
 		limitSettings(&s.Limits), []section{servingSettings(&s.Timeouts)}, auditSettings(&s.Audit), []section{
 			logSettings(&s.Log), tracingSettings(&s.Tracing), shutdownSettings(&s.Shutdown),
 		})
+}
+
+func (s *Standalone) fairnessSettings() section {
+	p := &s.PriorityAndFairness
+	return section{"Requests in flight", []setting{
+		{"priorityAndFairness.enabled", "enable-priority-and-fairness", &p.Enabled, nil,
+			"queue requests by FlowSchemas and PriorityLevelConfigurations; otherwise those above the two limits get 429 at once",
+			"about 100 ns for each read from memory; a few microseconds for each other request"},
+		{"priorityAndFairness.maxRequestsInFlight", "max-requests-inflight", &p.MaxRequestsInFlight, atLeast(0),
+			"`number` of requests served at a time, which the priority levels share, together with that of requests that change objects; without priority and fairness the limit of requests that only read, 0: no limit",
+			"limits peak memory and CPU time; further requests wait or get 429. Reads from memory count only while their priority level has no free seat, see docs/standalone.md"},
+		{"priorityAndFairness.maxMutatingRequestsInFlight", "max-mutating-requests-inflight", &p.MaxMutatingRequestsInFlight, atLeast(0),
+			"`number` of requests that change objects, which is added to the number above; without priority and fairness their limit, 0: no limit",
+			"see maxRequestsInFlight"},
+		inFlightSetting(&s.Limits, "max-total-requests-inflight"),
+	}}
 }
 
 func (s *Standalone) authenticationSettings() section {

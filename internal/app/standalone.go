@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -68,6 +69,7 @@ type standalone struct {
 	accounts    *accounts.Controller                   // nil if Pods need no service account, or it is excluded
 	controllers map[string]func(context.Context) error // and nodes that run in this process, by name
 	testAPI     *testapi.API                           // nil without one
+	manager     *cache.Manager                         // of the cluster that the server is; nil until it is made
 	clock       *testapi.Clock                         // of the store, for testAPI; nil with etcd
 	fake        *fakenodes.Nodes                       // nil if there are none
 	listener    net.Listener
@@ -164,10 +166,15 @@ func (c *cluster) buildStandalone(s *config.Standalone, so *StandaloneOptions, o
 	}); err != nil {
 		return err
 	}
-	c.addHandler(revocation.Options{}, proxy.Options{
+	options := proxy.Options{
 		InProcess: true, CompressWatchLists: s.WatchListCompression, Audit: to.audit, Tracer: to.tracer,
 		Policy: policy.Policy{Consistency: policy.Consistency{Default: policy.ModeStrict}, Limits: proxyLimits(&s.Limits)},
-	}, origin.checks()...)
+	}
+	if fairness := origin.server.Fairness(); fairness != nil {
+		options.Fairness = fairness
+	}
+	c.addHandler(revocation.Options{}, options, origin.checks()...)
+	origin.manager = c.manager
 	origin.cache = c.health
 	return nil
 }

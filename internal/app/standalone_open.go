@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
 
@@ -214,6 +215,8 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 		ServiceCIDRs: services, Resources: resources,
 		NodePorts:     server.PortRange{Base: from, Size: to - from + 1},
 		StoragePrefix: c.Etcd.Prefix, Encryption: a.encryption, EventTTL: c.EventTTL,
+		Requests:        (*server.RequestLimits)(&c.PriorityAndFairness),
+		CountObjects:    func(gr schema.GroupResource) (objects, bytes int64, known bool) { return a.manager.CountObjects(gr) },
 		EnableAdmission: c.Admission.EnablePlugins, DisableAdmission: c.Admission.DisablePlugins,
 		Kubelet:         a.kubeletClient(&o.KubeAPIServer),
 		ProxyClientCert: proxies.cert, ProxyClientKey: proxies.key,

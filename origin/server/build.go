@@ -22,6 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/builtin/admit"
 	"github.com/kubeweir/kubeweir/origin/builtin/groups"
 	"github.com/kubeweir/kubeweir/origin/crd"
+	"github.com/kubeweir/kubeweir/origin/fairness"
 	"github.com/kubeweir/kubeweir/origin/internal/extension"
 	"github.com/kubeweir/kubeweir/origin/registry"
 )
@@ -84,8 +85,9 @@ func (b *builder) addConfig() error {
 	c := groups.NewGenericConfig(b.opts.AdvertiseAddress, b.opts.ServiceCIDRs[0], b.opts.Resources)
 	c.LoopbackClientConfig = b.config
 	c.LongRunningFunc = longRunning(c.LongRunningFunc)
+	b.addLimits(c)
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		return chain(handler, c, b.complete)
+		return b.chain(handler, c)
 	}
 	b.addHealth(c)
 	if b.opts.Flags != nil {
@@ -104,6 +106,21 @@ func (b *builder) addConfig() error {
 	c.RESTOptionsGetter = groups.NewRESTOptions(b.storage, registry.Decorator(b.registry), c.ResourceTransformers)
 	b.generic = c
 	return nil
+}
+
+// addLimits limits the requests that are served at a time.
+func (b *builder) addLimits(c *genericapiserver.Config) {
+	limits := b.opts.Requests
+	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = limits.MaxRequestsInFlight, limits.MaxMutatingRequestsInFlight
+	if !limits.Enabled {
+		return
+	}
+	b.fairness = fairness.New(fairness.Options{
+		Informers: b.informers, Client: b.client.FlowcontrolV1(),
+		Seats: limits.MaxRequestsInFlight + limits.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, WaitLimit: c.RequestTimeout / 4,
+		Count: b.opts.CountObjects,
+	})
+	c.FlowControl = b.fairness // adds its health checks and debug paths
 }
 
 // flags implements flagz.Reader.

@@ -23,14 +23,17 @@ func longRunning(next apirequest.LongRunningRequestCheck) apirequest.LongRunning
 }
 
 // chain is genericapiserver.DefaultBuildHandlerChain, from the inside out, without the filters that
-// this server does not need: priority and fairness, whose queues would come after those of the
-// gateway in front, auditing, tracing, CORS and HSTS. It also omits the recovery from panics, which
-// after utilruntime.ReallyCrash = false would let an aborted response end as if it were complete.
-// The caller of the handler (internal/inprocess, net/http) recovers and aborts the response.
-// complete is closed when all paths are known; until then unknown paths get status 503.
-func chain(handler http.Handler, c *genericapiserver.Config, complete <-chan struct{}) http.Handler {
+// this server does not need: auditing, tracing, CORS and HSTS. It also omits the recovery from
+// panics, which after utilruntime.ReallyCrash = false would let an aborted response end as if it were
+// complete. The caller of the handler (internal/inprocess, net/http) recovers and aborts the response.
+// Until all paths are known, unknown paths get status 503.
+func (s *Server) chain(handler http.Handler, c *genericapiserver.Config) http.Handler {
 	handler = genericapifilters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
-	handler = genericfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
+	if s.fairness != nil {
+		handler = s.fairness.Handler(handler)
+	} else {
+		handler = genericfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
+	}
 	handler = impersonation.WithConstrainedImpersonation(handler, c.Authorization.Authorizer, c.Serializer)
 	handler = genericapifilters.WithAudit(handler, nil, nil, c.LongRunningFunc)
 	handler = genericapifilters.WithAuthentication(handler, c.Authentication.Authenticator,
@@ -44,7 +47,7 @@ func chain(handler http.Handler, c *genericapiserver.Config, complete <-chan str
 	handler = genericapifilters.WithLatencyTrackers(handler)
 	handler = genericapifilters.WithRequestInfo(handler, c.RequestInfoResolver)
 	handler = genericapifilters.WithRequestReceivedTimestamp(handler)
-	handler = genericapifilters.WithMuxAndDiscoveryComplete(handler, complete)
+	handler = genericapifilters.WithMuxAndDiscoveryComplete(handler, s.complete)
 	return genericapifilters.WithAuditInit(handler)
 }
 

@@ -46,6 +46,12 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.hooks(started); err != nil {
 		return fmt.Errorf("origin/server: starting: %w", err)
 	}
+	if s.fairness != nil { // which finds the objects that the hooks have written
+		s.fairness.Start(s.stopped)
+		if err := s.fairness.WaitConfigured(started); err != nil {
+			return fmt.Errorf("origin/server: waiting for the configuration of priority and fairness: %w", err)
+		}
+	}
 	for name, signal := range s.aggregator.Generic.MuxAndDiscoveryCompleteSignals() {
 		select {
 		case <-signal:
@@ -154,6 +160,9 @@ func (s *Server) shutdown() error {
 		s.running()
 	}
 	s.loopback.transport.Close()
+	if s.fairness != nil {
+		s.fairness.Wait()
+	}
 	if s.access != nil {
 		s.access.Wait()
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 
 	"github.com/kubeweir/kubeweir/origin/builtin/access"
@@ -43,6 +44,11 @@ type Options struct {
 	Encryption *encryption.Encryption
 	// EventTTL is how long events are kept. Default: 1 h.
 	EventTTL time.Duration
+	// Requests limits the requests that are served at a time. Default: as kube-apiserver.
+	Requests *RequestLimits
+	// CountObjects returns the number of objects of a resource and their size, for the estimate of
+	// what a list costs. Default: every list costs as much as another request.
+	CountObjects func(schema.GroupResource) (objects, bytes int64, known bool)
 	// EnableAdmission and DisableAdmission name admission plugins that are on, or off,
 	// against the default.
 	EnableAdmission, DisableAdmission []string
@@ -66,6 +72,15 @@ type Options struct {
 	// Registerer takes the server's own metrics; without one they are not collected.
 	// Those of kube-apiserver are answered at /metrics of the Handler.
 	Registerer prometheus.Registerer
+}
+
+// RequestLimits are the settings of package config.
+type RequestLimits struct {
+	// Enabled queues requests by FlowSchemas and PriorityLevelConfigurations, which share as many seats
+	// as both numbers together. Otherwise MaxRequestsInFlight bounds the requests that only read, and
+	// MaxMutatingRequestsInFlight the others; 0 is no bound.
+	Enabled                                          bool
+	MaxRequestsInFlight, MaxMutatingRequestsInFlight int
 }
 
 // PortRange is a range of ports: Size ones from Base on.

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/builtin/access"
 	"github.com/kubeweir/kubeweir/origin/builtin/groups"
 	"github.com/kubeweir/kubeweir/origin/crd"
+	"github.com/kubeweir/kubeweir/origin/fairness"
 	"github.com/kubeweir/kubeweir/origin/registry"
 )
 
@@ -32,6 +33,7 @@ type Server struct {
 	informers informers.SharedInformerFactory
 	progress  *registry.Progress
 	access    *access.Access
+	fairness  *fairness.Controller // nil without priority and fairness
 	// crds and aggregator are nil until they are built.
 	crds       *crd.Server
 	aggregator *aggregator.Server
@@ -108,6 +110,9 @@ func (opts *Options) complete() error {
 	if opts.StoragePrefix == "" {
 		opts.StoragePrefix = registry.DefaultPrefix
 	}
+	if opts.Requests == nil {
+		opts.Requests = &RequestLimits{Enabled: true, MaxRequestsInFlight: 400, MaxMutatingRequestsInFlight: 200}
+	}
 	if opts.EventTTL == 0 {
 		opts.EventTTL = time.Hour
 	}
@@ -150,6 +155,10 @@ func (s *Server) Handler() http.Handler { return s.requests.handler(s.aggregator
 // Loopback is a configuration for clients in this process: they call the Handler
 // without a socket, as system:apiserver in system:masters.
 func (s *Server) Loopback() *rest.Config { return rest.CopyConfig(s.loopback.config(s.opts)) }
+
+// Fairness limits requests that reach the Handler. Callers limit by it what they serve without the
+// Handler. It is nil without priority and fairness.
+func (s *Server) Fairness() *fairness.Controller { return s.fairness }
 
 // Progress requests progress of the open watches of a resource.
 func (s *Server) Progress() *registry.Progress { return s.progress }

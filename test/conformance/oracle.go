@@ -96,7 +96,7 @@ func (o *Oracle) Gateway(g *realkube.Gateway, http2 bool) (*Target, error) {
 func (o *Oracle) Standalone(s *realkube.Standalone, http2 bool) (*Target, error) {
 	t, err := o.target("standalone", s.URL(), http2)
 	if err == nil {
-		t.WithoutPriority = true
+		t.HasPriority = true
 	}
 	return t, err
 }

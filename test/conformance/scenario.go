@@ -167,8 +167,11 @@ func compareScenario(t *testing.T, s Scenario, target *Target, atOracle, atTarge
 			want[i].Body, got[i].Body = sortResources(want[i].Body), sortResources(got[i].Body)
 		}
 		diffs = append(diffs, headerDifferences(
-			atOracle.header(want[i].Header, !target.WithoutPriority), atTarget.header(got[i].Header, !target.WithoutPriority))...)
-		if step.Method != "" && !target.WithoutPriority { // only forwarded requests pass priority and fairness
+			atOracle.header(want[i].Header), atTarget.header(got[i].Header))...)
+		switch {
+		case target.HasPriority: // with objects of its own
+			diffs = append(diffs, priorityDifferences(atOracle.priority(want[i].Header), atTarget.priority(got[i].Header))...)
+		case step.Method != "": // only forwarded requests pass priority and fairness
 			diffs = append(diffs, priorityDifferences(want[i].Header, got[i].Header)...)
 		}
 		if d := diffBytes(atOracle.mask(want[i].Body), atTarget.mask(got[i].Body)); d != "" && !step.IgnoreBody {
@@ -185,7 +188,7 @@ var priorityHeaders = []string{"X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-P
 func priorityDifferences(want, got http.Header) []string {
 	var out []string
 	for _, name := range priorityHeaders {
-		if w, g := want.Get(name), got.Get(name); w != g {
+		if w, g := want.Values(name), got.Values(name); !slices.Equal(w, g) {
 			out = append(out, fmt.Sprintf("header %s: %q, want %q", name, g, w))
 		}
 	}
@@ -301,13 +304,22 @@ func (m *invented) number(body []byte, pattern *regexp.Regexp, as string) []byte
 	})
 }
 
-// header masks the headers to compare.
-func (m *invented) header(h http.Header, priority bool) http.Header {
-	out := h.Clone()
-	if !priority {
-		for _, name := range priorityHeaders {
-			out.Del(name)
+// priority masks the headers of priority and fairness.
+func (m *invented) priority(h http.Header) http.Header {
+	out := make(http.Header)
+	for _, name := range priorityHeaders {
+		for _, v := range h.Values(name) {
+			out.Add(name, string(m.mask([]byte(v))))
 		}
+	}
+	return out
+}
+
+// header masks the headers to compare, without those of priority and fairness.
+func (m *invented) header(h http.Header) http.Header {
+	out := h.Clone()
+	for _, name := range priorityHeaders {
+		out.Del(name)
 	}
 	for _, values := range out {
 		for i := range values {

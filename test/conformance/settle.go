@@ -46,12 +46,12 @@ func warmOne(ctx context.Context, env *Env, target *Target, c Case) error {
 		if err == nil && a.Status != http.StatusOK {
 			err = fmt.Errorf("%d: %.300s", a.Status, a.Body)
 		}
-		return !forwarded(a), err
+		return target.HasPriority || !forwarded(a), err
 	})
 }
 
-// forwarded reports whether a response comes from kube-apiserver, which adds headers of priority
-// and fairness.
+// forwarded reports whether a response of a gateway comes from kube-apiserver, which adds headers of
+// priority and fairness.
 func forwarded(r Response) bool { return r.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") != "" }
 
 // Settle waits until the target's cache shows the same as the oracle. It returns the resources that

@@ -31,9 +31,9 @@ type Target struct {
 	TLS *tls.Config
 	// HTTP2 offers HTTP/2 by ALPN; otherwise the target uses HTTP/1.1.
 	HTTP2 bool
-	// WithoutPriority means that the server has no priority and fairness, so its responses do not name
-	// flow schemas.
-	WithoutPriority bool
+	// HasPriority means that the server has a priority and fairness of its own, so all its responses
+	// name flow schemas. Those of a gateway do so only if they come from its cluster.
+	HasPriority bool
 	// Through, if set, wraps the transport. It makes the responses of a server that lacks a feature
 	// look like those of a server that has it.
 	Through func(http.RoundTripper) http.RoundTripper

@@ -116,10 +116,6 @@ func NewGenericConfig(advertise netip.AddrPort, serviceCIDR netip.Prefix, resour
 	c.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	c.OpenAPIConfig, c.OpenAPIV3Config = openAPIFrame(), openAPIV3Frame()
 	c.SkipOpenAPIInstallation = true
-	// kube-apiserver serves 600 requests at a time and queues others (priority and fairness).
-	// Without queues the excess is rejected with 429, so these limits are higher than normal use
-	// needs; the gateway in front has its own limits.
-	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = 3000, 1000
 	// Profiles are taken on the admin listener, not through the API.
 	c.EnableProfiling = false
 	return c
