@@ -22,6 +22,9 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane/controller/crdregistration"
 )
 
+// autoregistration is the hook that registers the groups of this server.
+const autoregistration = "kube-apiserver-autoregistration"
+
 // addHooks adds the post-start hooks of kube-apiserver, under the names of its health checks.
 func (s *Server) addHooks() error {
 	routed := make(chan struct{})
@@ -42,11 +45,9 @@ func (s *Server) addHooks() error {
 	if err := s.Generic.RegisterMuxAndDiscoveryCompleteSignal("APIServicesRegistered", own.complete); err != nil {
 		return err
 	}
-	if err := s.Generic.AddBootSequenceHealthChecks(healthz.NamedCheck("autoregister-completion", own.check)); err != nil {
-		return err
-	}
 	custom := crdregistration.NewCRDRegistrationController(s.cfg.CRDs, register)
 
+	// In kube-apiserver's order, which is that of the health checks.
 	hooks := []struct {
 		name string
 		run  genericapiserver.PostStartHookFunc
@@ -55,17 +56,17 @@ func (s *Server) addHooks() error {
 			s.informers.Start(ctx.Done())
 			return nil
 		}},
-		{"apiservice-registration-controller", func(ctx genericapiserver.PostStartHookContext) error {
-			go routing.Run(ctx.Done(), routed)
-			wait(ctx, routed)
-			return nil
-		}},
 		{"apiservice-status-local-available-controller", func(ctx genericapiserver.PostStartHookContext) error {
 			go local.Run(workers, ctx.Done())
 			return nil
 		}},
 		{"apiservice-status-remote-available-controller", func(ctx genericapiserver.PostStartHookContext) error {
 			s.remote.start(ctx)
+			return nil
+		}},
+		{"apiservice-registration-controller", func(ctx genericapiserver.PostStartHookContext) error {
+			go routing.Run(ctx.Done(), routed)
+			wait(ctx, routed)
 			return nil
 		}},
 		{"apiservice-discovery-controller", func(ctx genericapiserver.PostStartHookContext) error {
@@ -78,7 +79,7 @@ func (s *Server) addHooks() error {
 			wait(ctx, synced)
 			return nil
 		}},
-		{"kube-apiserver-autoregistration", func(ctx genericapiserver.PostStartHookContext) error {
+		{autoregistration, func(ctx genericapiserver.PostStartHookContext) error {
 			// Before the groups of the definitions are registered, their APIServices would be
 			// taken for leftovers and deleted. Sync has read the definitions.
 			go custom.Run(workers, ctx.Done())
@@ -97,6 +98,12 @@ func (s *Server) addHooks() error {
 	}
 	for _, hook := range hooks {
 		if err := s.Generic.AddPostStartHook(hook.name, hook.run); err != nil {
+			return err
+		}
+		if hook.name != autoregistration {
+			continue
+		}
+		if err := s.Generic.AddBootSequenceHealthChecks(healthz.NamedCheck("autoregister-completion", own.check)); err != nil {
 			return err
 		}
 	}

@@ -237,13 +237,11 @@ func (b *builder) builtin(delegate genericapiserver.DelegationTarget) (*generica
 	if err != nil {
 		return nil, err
 	}
-	if err := kube.AddBootSequenceHealthChecks(b.bootChecks()...); err != nil {
-		return nil, err
-	}
 	// Unlisted, because kube-apiserver's list of paths does not have it.
 	kube.Handler.NonGoRestfulMux.UnlistedHandle(api.SnapshotPath, http.HandlerFunc(b.serveSnapshot))
 	return kube, groups.Install(kube, &config, groups.Config{
 		RESTOptions:      config.RESTOptionsGetter,
+		Check:            b.bootCheck,
 		Storage:          b.storage,
 		Client:           b.client,
 		Informers:        b.informers,

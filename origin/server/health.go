@@ -12,21 +12,18 @@ import (
 // storeTimeout bounds the check of the store: probes wait for a second or a few.
 const storeTimeout = 800 * time.Millisecond
 
-// bootHooks are the post-start hooks of kube-apiserver whose work Start does itself, or has done
-// before.
-var bootHooks = []string{
-	"start-apiserver-admission-initializer",
-	"start-system-namespaces-controller",
-	"start-cluster-authentication-info-controller",
-	"start-legacy-token-tracking-controller",
-	"rbac/bootstrap-roles",
-	"scheduling/bootstrap-system-priority-classes",
-	"bootstrap-controller",
-}
-
 // addHealth adds the checks of the store, with kube-apiserver's names, and of the cache.
 func (s *Server) addHealth(c *genericapiserver.Config) {
 	check := func(*http.Request) error { return s.opts.StoreHealth() }
+	// The only one of the hooks whose work Start does that kube-apiserver adds here, before all others;
+	// see bootCheck.
+	c.AddPostStartHookOrDie("start-apiserver-admission-initializer", func(ctx genericapiserver.PostStartHookContext) error {
+		select {
+		case <-s.bootstrapped:
+		case <-ctx.Done():
+		}
+		return nil
+	})
 	c.AddHealthChecks(healthz.NamedGroupedCheck("etcd", "etcd", check))
 	c.AddReadyzChecks(healthz.NamedGroupedCheck("etcd-readiness", "etcd-readiness", check))
 	if s.opts.CacheHealth != nil {
@@ -34,17 +31,15 @@ func (s *Server) addHealth(c *genericapiserver.Config) {
 	}
 }
 
-// bootChecks returns the checks of bootHooks.
-func (s *Server) bootChecks() (checks []healthz.HealthChecker) {
-	for _, name := range bootHooks {
-		checks = append(checks, healthz.NamedCheck(hookPrefix+name, func(*http.Request) error {
-			select {
-			case <-s.bootstrapped:
-				return nil
-			default:
-				return errors.New("not finished")
-			}
-		}))
-	}
-	return checks
+// bootCheck returns the check of a post-start hook of kube-apiserver whose work Start does itself, or has
+// done before.
+func (s *Server) bootCheck(hook string) healthz.HealthChecker {
+	return healthz.NamedCheck(hookPrefix+hook, func(*http.Request) error {
+		select {
+		case <-s.bootstrapped:
+			return nil
+		default:
+			return errors.New("not finished")
+		}
+	})
 }

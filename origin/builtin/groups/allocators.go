@@ -84,10 +84,9 @@ func (a *allocators) destroy() {
 	a.ports.Destroy()
 }
 
-// addHooks adds the post-start hooks that keep the allocations consistent, under the names of
-// kube-apiserver's health checks.
-func (a *allocators) addHooks(s *genericapiserver.GenericAPIServer) error {
-	if err := s.AddPostStartHook("start-kubernetes-service-cidr-controller", func(ctx genericapiserver.PostStartHookContext) error {
+// addRanges adds the post-start hook that creates the default range of cluster IPs and keeps it.
+func (a *allocators) addRanges(s *genericapiserver.GenericAPIServer) error {
+	return s.AddPostStartHook("start-kubernetes-service-cidr-controller", func(ctx genericapiserver.PostStartHookContext) error {
 		// Without the default range no service gets an IP, so it is not waited for
 		// until the controller has read all ranges, which it looks at every 100 ms.
 		if err := a.ensureRange(ctx); err != nil {
@@ -99,9 +98,11 @@ func (a *allocators) addHooks(s *genericapiserver.GenericAPIServer) error {
 		}
 		go defaultservicecidr.NewController(ipNet(a.cfg.ServiceCIDRs[0]), second, a.cfg.Client).Start(ctx)
 		return nil
-	}); err != nil {
-		return err
-	}
+	})
+}
+
+// addRepair adds the post-start hook that keeps the allocations consistent.
+func (a *allocators) addRepair(s *genericapiserver.GenericAPIServer) error {
 	ips := ipallocatorcontroller.NewRepairIPAddress(repairInterval, a.cfg.Client,
 		a.cfg.Informers.Core().V1().Services(),
 		a.cfg.Informers.Networking().V1().ServiceCIDRs(),

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/apiserver/pkg/server/healthz"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/client-go/informers"
@@ -49,6 +50,10 @@ type Config struct {
 	Client    kubernetes.Interface
 	Informers informers.SharedInformerFactory
 	Loopback  *rest.Config
+
+	// Check returns the health check of a post-start hook of kube-apiserver whose work the caller does. If nil,
+	// there are no such checks.
+	Check func(hook string) healthz.HealthChecker
 
 	Authenticator authenticator.Request
 	Audiences     authenticator.Audiences

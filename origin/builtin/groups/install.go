@@ -55,18 +55,36 @@ func Install(s *genericapiserver.GenericAPIServer, generic *genericapiserver.Con
 	}
 	installIssuer(s, cfg, log)
 	installOpenAPI(s, in.versions)
-	// Writes flow schemas and priority levels, and keeps them in place.
-	name, hook, err := flowcontrolrest.RESTStorageProvider{InformerFactory: cfg.Informers}.PostStartHook()
-	if err != nil {
+	return addHooks(s, cfg, allocators)
+}
+
+// addHooks adds the post-start hooks of the groups, and the health checks of those whose work the caller
+// does, in kube-apiserver's order, which is that of the health checks.
+func addHooks(s *genericapiserver.GenericAPIServer, cfg Config, allocators *allocators) error {
+	checks := func(hooks ...string) (err error) {
+		for _, hook := range hooks {
+			if cfg.Check == nil {
+				return nil
+			}
+			err = errors.Join(err, s.AddBootSequenceHealthChecks(cfg.Check(hook)))
+		}
 		return err
 	}
-	return errors.Join(s.AddPostStartHook(name, func(ctx genericapiserver.PostStartHookContext) error {
-		// The error of a hook ends the process; a server that was closed has failed in nothing.
-		if err := hook(ctx); ctx.Err() == nil {
-			return err
-		}
-		return nil
-	}), allocators.addHooks(s))
+	// Writes flow schemas and priority levels, and keeps them in place.
+	name, hook, err := flowcontrolrest.RESTStorageProvider{InformerFactory: cfg.Informers}.PostStartHook()
+	return errors.Join(err,
+		checks("start-system-namespaces-controller", "start-cluster-authentication-info-controller", "storage-readiness", "start-legacy-token-tracking-controller"),
+		allocators.addRepair(s),
+		checks("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes"),
+		s.AddPostStartHook(name, func(ctx genericapiserver.PostStartHookContext) error {
+			// The error of a hook ends the process; a server that was closed has failed in nothing.
+			if err := hook(ctx); ctx.Err() == nil {
+				return err
+			}
+			return nil
+		}),
+		checks("bootstrap-controller"),
+		allocators.addRanges(s))
 }
 
 // An installer does what InstallAPIGroups of genericapiserver does, without building
