@@ -84,7 +84,7 @@ func (g *Gateway) execute(ctx context.Context, x *exchange, d route.Decision) (r
 	case route.Forward:
 		return g.observeRead(x, g.forwardCounted(ctx, x, d.Why))
 	case route.ForwardShard:
-		return g.forwardShard(ctx, x, d)
+		return g.observeRead(x, g.forwardShard(ctx, x, d))
 	case route.ReadCache, route.Revalidate, route.Coalesce:
 		if g.mustQueue(x, d.Action) {
 			return g.queue(ctx, x, d)

@@ -3,6 +3,9 @@ package server
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -39,7 +42,10 @@ func (s *Server) AuthenticateLocalToken() func(ctx context.Context, token string
 }
 
 func (s *Server) authenticateToken(ctx context.Context, by authenticator.Request, token string) (*authenticator.Response, bool, error) {
+	if strings.ContainsFunc(token, unicode.IsSpace) || token == "" {
+		return nil, false, nil // only a part of it would be authenticated, or an anonymous request
+	}
 	ctx = authenticator.WithAudiences(ctx, s.access.Audiences)
-	req := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(ctx)
+	req := (&http.Request{URL: &url.URL{}, Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(ctx)
 	return by.AuthenticateRequest(req)
 }

@@ -317,9 +317,16 @@ func (s *servers) checkEvents(ctx context.Context, seen func() map[string][]stri
 		s.t.Error(wrong)
 	}
 	for i, client := range s.clients {
-		list, err := client.CoreV1().Events("default").List(ctx, metav1.ListOptions{})
-		if err != nil || len(list.Items) > 0 {
-			s.t.Errorf("server %d: %d Events, %v", i, len(list.Items), err)
+		// One whose creation was not acknowledged may have been created last.
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+			list, err := client.CoreV1().Events("default").List(ctx, metav1.ListOptions{})
+			if err == nil && len(list.Items) == 0 {
+				break
+			}
+			if err != nil || time.Now().After(deadline) {
+				s.t.Errorf("server %d: %d Events, %v", i, len(list.Items), err)
+				break
+			}
 		}
 	}
 }

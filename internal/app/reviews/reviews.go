@@ -61,6 +61,9 @@ func isTemporary(err error) bool {
 		}
 		return false
 	}
+	if apierrors.IsNotFound(err) {
+		return false // the service account, or what the token is bound to
+	}
 	var status apierrors.APIStatus
 	var network net.Error
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &status) || errors.As(err, &network)

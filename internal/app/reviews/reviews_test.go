@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -25,6 +26,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{errors.New("service account token has expired"), false},
 		{utilerrors.NewAggregate([]error{errors.New("wrong audience"), errors.New("unknown key")}), false},
+		{apierrors.NewNotFound(corev1.Resource("serviceaccounts"), "a"), false},
 		{context.Canceled, true},
 		{apierrors.NewInternalError(errors.New("of the webhook")), true},
 		{apierrors.NewUnauthorized("of the webhook's own credentials"), true},

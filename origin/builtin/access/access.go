@@ -268,6 +268,7 @@ func (a *Access) addAuthenticator(ctx context.Context, cfg Config) error {
 	}
 	if cfg.Authentication.Webhook.ConfigFile != "" {
 		local := kube
+		local.Anonymous = apiserver.AnonymousAuthConfig{} // for tokens only
 		var err error
 		if a.Local, _, _, _, err = local.New(ctx); err != nil {
 			return fmt.Errorf("authenticators: %w", err)
