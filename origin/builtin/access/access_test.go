@@ -23,12 +23,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/kubernetes/pkg/apis/core"
@@ -404,7 +406,15 @@ func TestAuthorization(t *testing.T) {
 			Subjects:   []rbacv1.Subject{jane},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "editor"},
 		})
+	// The fake lists and watches at different moments: what is deleted between them is not seen.
+	watched := make(chan struct{}, 10)
+	f.client.PrependWatchReactor("clusterrolebindings", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := f.client.Tracker().Watch(a.GetResource(), a.GetNamespace(), a.(clienttesting.WatchActionImpl).ListOptions)
+		watched <- struct{}{}
+		return true, w, err
+	})
 	f.start(t)
+	<-watched
 	as := func(name string, groups ...string) user.Info { return &user.DefaultInfo{Name: name, Groups: groups} }
 	attrs := func(who user.Info, verb, group, resource, namespace string) authorizer.AttributesRecord {
 		return authorizer.AttributesRecord{User: who, Verb: verb, APIGroup: group, Resource: resource, Namespace: namespace, ResourceRequest: true}
