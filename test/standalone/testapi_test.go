@@ -185,13 +185,14 @@ func TestResetEndsWatches(t *testing.T) {
 	}
 	maps := a.client.CoreV1().ConfigMaps("default")
 	w, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: before.ResourceVersion})
+	var event watch.Event
 	if err == nil {
-		event := <-w.ResultChan()
+		event = <-w.ResultChan()
 		w.Stop()
 		err = apierrors.FromObject(event.Object)
 	}
 	if !apierrors.IsResourceExpired(err) {
-		t.Errorf("a watch from before the reset: %v", err)
+		t.Errorf("a watch from before the reset: %v, %+v", err, event)
 	}
 	if _, err := maps.List(ctx, metav1.ListOptions{ResourceVersion: before.ResourceVersion, ResourceVersionMatch: "Exact"}); !apierrors.IsResourceExpired(err) {
 		t.Errorf("a list from before the reset: %v", err)
