@@ -486,7 +486,9 @@ func (m *Manager) Status() []CollectionStatus {
 // CountObjects returns the number and the size of the objects of a resource, in protobuf if they are
 // cached so. known is false if they are not cached.
 func (m *Manager) CountObjects(gr schema.GroupResource) (objects, bytes int64, known bool) {
-	for _, e := range m.entries() {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, e := range m.mu.collections {
 		c := e.collection.Load()
 		if e.feed.Resource.GroupResource() != gr || c == nil || known && e.feed.Encoding != api.Protobuf {
 			continue

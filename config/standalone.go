@@ -191,12 +191,20 @@ func DefaultStandalone() *Standalone {
 		Services:            Services{ClusterIPRange: "10.0.0.0/24", NodePortRange: "30000-32767"},
 		PriorityAndFairness: PriorityAndFairness{Enabled: true, MaxRequestsInFlight: 400, MaxMutatingRequestsInFlight: 200},
 		EventTTL:            time.Hour,
-		Limits:              defaultLimits(),
+		Limits:              standaloneLimits(),
 		Timeouts:            defaultServingTimeouts(),
 		Audit:               defaultAudit(),
 		Log:                 defaultLog(),
 		Shutdown:            defaultShutdown(),
 	}
+}
+
+// standaloneLimits admit more requests than the queues of a priority level hold (128 of 50), and those served: otherwise
+// those that wait would lock out levels with free seats.
+func standaloneLimits() Limits {
+	l := defaultLimits()
+	l.MaxInFlight = 8000
+	return l
 }
 
 // validate reports errors in s, except for numbers out of bounds.

@@ -175,10 +175,10 @@ func (g *Gateway) flowOf(x *exchange) *flow {
 }
 
 // mustQueue reports whether a read needs a seat. Reads from memory need none while the priority level
-// has a free one, because they end at once. Coalesced reads are requests of the gateway itself to the
-// upstream, which does not limit them.
+// has a free one: they are cheap, also those that wait for a version. Coalesced and revalidated reads are
+// requests of the gateway itself to the upstream, which does not limit them.
 func (g *Gateway) mustQueue(x *exchange, a route.Action) bool {
-	return g.Fairness != nil && (a == route.Coalesce || g.flowOf(x).full)
+	return g.Fairness != nil && (a == route.Coalesce || a == route.Revalidate || g.flowOf(x).full)
 }
 
 // queue reads once the request has a seat.

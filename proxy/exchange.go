@@ -72,8 +72,8 @@ type Options struct {
 	Cluster string
 	// Audit may be nil; then nothing is audited.
 	Audit *audit.Log
-	// Fairness limits the requests that the gateway serves without the upstream as the upstream limits
-	// others. If nil, only the upstream limits requests.
+	// Fairness limits the requests that the gateway serves itself, as the upstream limits those that it
+	// serves. If nil, only the upstream limits requests.
 	Fairness Fairness
 	// Tracer may be nil; then requests have no spans.
 	Tracer     *tracing.Tracer

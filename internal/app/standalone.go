@@ -172,6 +172,9 @@ func (c *cluster) buildStandalone(s *config.Standalone, so *StandaloneOptions, o
 	}
 	if fairness := origin.server.Fairness(); fairness != nil {
 		options.Fairness = fairness
+		if limits := &options.Policy.Limits; limits.InFlight > 0 { // so that all seats can be taken
+			limits.InFlight = max(limits.InFlight, int64(s.PriorityAndFairness.MaxRequestsInFlight+s.PriorityAndFairness.MaxMutatingRequestsInFlight))
+		}
 	}
 	c.addHandler(revocation.Options{}, options, origin.checks()...)
 	origin.manager = c.manager

@@ -64,7 +64,7 @@ const (
 	ShortLimit
 	// ShortShare means that the user has used up its share of that limit.
 	ShortShare
-	// PriorityLevelFull is a read from memory that the priority and fairness of a standalone rejects.
+	// PriorityLevelFull means that the priority and fairness of a standalone rejects a read.
 	PriorityLevelFull
 	// LongLimit means that the limit of long-running requests is reached.
 	LongLimit
@@ -199,7 +199,7 @@ var rejectionEntries = [rejections]Entry{
 		Client: tryLater, Metric: `kubeweir_requests_rejected_total{reason="cluster"}`, Do: "Check how fast that cluster responds: kubeweir_requests_in_flight with the label cluster.",
 	},
 	UnidentifiedLimit: {
-		Label: "unidentified-limit", Code: 429, When: "As many requests as --max-requests-inflight wait for authentication.",
+		Label: "unidentified-limit", Code: 429, When: "As many requests as limits.maxInFlight, which is --max-requests-inflight of a gateway, wait for authentication.",
 		Client: tryLater, Metric: `kubeweir_requests_rejected_total{kind="unidentified",reason="limit"}`, Do: "Check how fast the upstream responds to TokenReviews; look for clients that keep using new tokens.",
 	},
 	Unauthenticated: {

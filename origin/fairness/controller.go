@@ -66,7 +66,7 @@ func New(o Options) *Controller {
 		loads: make(map[string]*load), schemas: api.FlowSchemas().Lister(), levels: api.PriorityLevelConfigurations().Lister(),
 	}
 	clock := eventclock.Real{}
-	// flowcontrol.New, with queue sets that tell what they do.
+	// flowcontrol.New, with queue sets that report their load.
 	c.Interface = flowcontrol.NewTestable(flowcontrol.TestableConfig{
 		Name:                   "Controller",
 		Clock:                  clock,
@@ -101,19 +101,19 @@ func (o *Options) stats(key string) (storage.Stats, error) {
 // Run does nothing: the generic server calls it in a goroutine that nobody waits for. See Start.
 func (c *Controller) Run(<-chan struct{}) error { return nil }
 
-// Start begins to follow the configuration until ctx ends. Wait waits for the end.
+// Start begins to follow the configuration until ctx ends. See Wait.
 func (c *Controller) Start(ctx context.Context) {
 	c.running.Go(func() { _ = c.Interface.Run(ctx.Done()) }) // its only error is that ctx has ended
 }
 
 const (
-	// configuredPoll is how often WaitConfigured looks, configuredTimeout how long it waits.
+	// configuredPoll is the period of WaitConfigured's polls, configuredTimeout its limit.
 	configuredPoll    = time.Millisecond
 	configuredTimeout = time.Second
 )
 
 // WaitConfigured waits until the Controller has configured all priority levels that the informers know,
-// but not long: the library ignores levels that it does not understand.
+// for at most a second: the library ignores levels that it does not understand.
 func (c *Controller) WaitConfigured(ctx context.Context) error {
 	timeout := time.After(configuredTimeout)
 	ticker := time.NewTicker(configuredPoll)
@@ -137,7 +137,7 @@ func (c *Controller) isConfigured() bool {
 	return !slices.ContainsFunc(levels, func(l *flowcontrolv1.PriorityLevelConfiguration) bool { return c.loads[l.Name] == nil })
 }
 
-// Wait waits until what Start began has ended.
+// Wait waits until Start's goroutine has ended. Workers of the library may finish an update after it.
 func (c *Controller) Wait() { c.running.Wait() }
 
 type nextKey struct{}

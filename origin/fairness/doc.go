@@ -10,7 +10,7 @@
 //     seat while there is one: they end before other requests would notice. If there is none, they
 //     wait or are rejected like all other requests (Serve).
 //
-// The configuration that Classify uses is that of the library's controller: the queue sets tell
+// The configuration that Classify uses is that of the library's controller: the queue sets report
 // (queuesets.go) when the controller has read the objects, and Classify reads them at the next
 // request. A response that is sent after the controller has written the status of a FlowSchema is
 // thus classified by it.

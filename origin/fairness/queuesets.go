@@ -10,7 +10,7 @@ import (
 
 // load is how busy a priority level is.
 type load struct {
-	// seats is what its requests occupy or wait for, limit what they may occupy.
+	// seats is the number that its requests occupy or wait for, limit the number that exist.
 	seats, limit atomic.Int64
 	exempt       atomic.Bool
 }

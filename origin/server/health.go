@@ -15,8 +15,7 @@ const storeTimeout = 800 * time.Millisecond
 // addHealth adds the checks of the store, with kube-apiserver's names, and of the cache.
 func (s *Server) addHealth(c *genericapiserver.Config) {
 	check := func(*http.Request) error { return s.opts.StoreHealth() }
-	// The only one of the hooks whose work Start does that kube-apiserver adds here, before all others;
-	// see bootCheck.
+	// kube-apiserver adds this hook before all others. Start does its work; see bootCheck.
 	c.AddPostStartHookOrDie("start-apiserver-admission-initializer", func(ctx genericapiserver.PostStartHookContext) error {
 		select {
 		case <-s.bootstrapped:

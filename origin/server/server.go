@@ -156,8 +156,8 @@ func (s *Server) Handler() http.Handler { return s.requests.handler(s.aggregator
 // without a socket, as system:apiserver in system:masters.
 func (s *Server) Loopback() *rest.Config { return rest.CopyConfig(s.loopback.config(s.opts)) }
 
-// Fairness limits requests that reach the Handler. Callers limit by it what they serve without the
-// Handler. It is nil without priority and fairness.
+// Fairness limits requests that reach the Handler. Callers use it for requests that they serve
+// without the Handler. It is nil without priority and fairness.
 func (s *Server) Fairness() *fairness.Controller { return s.fairness }
 
 // Progress requests progress of the open watches of a resource.
