@@ -712,9 +712,9 @@ func TestBodiesAreNotRetained(t *testing.T) {
 // TestRetainedBytesAreBounded checks the limit of all bodies together.
 func TestRetainedBytesAreBounded(t *testing.T) {
 	var retained retainedBytes
-	one := copied{retained: &retained, limit: maxRetained}
+	one := bodyCopy{retained: &retained, limit: maxRetained}
 	one.add(make([]byte, maxRetained-10))
-	other := copied{retained: &retained, limit: maxRetained}
+	other := bodyCopy{retained: &retained, limit: maxRetained}
 	other.add(make([]byte, 8))
 	other.add(make([]byte, 8))
 	if _, overflow := other.take(); !overflow {

@@ -69,7 +69,7 @@ func (c *chains) wrap(name string, to audit.Backend, d *Delivery) audit.Backend 
 	switch d.Mode {
 	case ModeBlockingStrict:
 	case ModeBlocking:
-		first = ignoringErrors{counted}
+		first = lenientBackend{counted}
 	default:
 		batch := d.Batch
 		batch.BufferSize, batch.MaxBatchSize = cmp.Or(batch.BufferSize, queueEvents), cmp.Or(batch.MaxBatchSize, 1)
@@ -88,11 +88,11 @@ func (c *chains) wrap(name string, to audit.Backend, d *Delivery) audit.Backend 
 	return first
 }
 
-// ignoringErrors is a backend whose errors do not reject requests.
-type ignoringErrors struct{ audit.Backend }
+// lenientBackend is a backend whose errors do not reject requests.
+type lenientBackend struct{ audit.Backend }
 
 // ProcessEvents implements audit.Sink.
-func (b ignoringErrors) ProcessEvents(events ...*auditinternal.Event) bool {
+func (b lenientBackend) ProcessEvents(events ...*auditinternal.Event) bool {
 	b.Backend.ProcessEvents(events...)
 	return true
 }
@@ -254,11 +254,11 @@ func objectBytes(e *auditinternal.Event) (n int) {
 	return n
 }
 
-// limited removes objects that are too large to keep, whether or not there is a Truncate.
-type limited struct{ audit.Backend }
+// sizeLimit removes objects that are too large to keep, whether or not there is a Truncate.
+type sizeLimit struct{ audit.Backend }
 
 // ProcessEvents implements audit.Sink.
-func (b limited) ProcessEvents(events ...*auditinternal.Event) bool {
+func (b sizeLimit) ProcessEvents(events ...*auditinternal.Event) bool {
 	for i, e := range events {
 		if objectBytes(e) > 2*maxObject {
 			small := *e

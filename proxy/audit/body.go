@@ -53,8 +53,8 @@ func (k *retainedBytes) take(n int) bool {
 
 func (k *retainedBytes) release(n int) { k.n.Add(-int64(n)) }
 
-// copied is a copy of what passes, unless that is too large.
-type copied struct {
+// bodyCopy is a copy of what passes, unless that is too large.
+type bodyCopy struct {
 	retained *retainedBytes
 	limit    int
 	mu       sync.Mutex
@@ -63,7 +63,7 @@ type copied struct {
 	over     bool // nothing is retained any more
 }
 
-func (c *copied) add(p []byte) {
+func (c *bodyCopy) add(p []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -77,7 +77,7 @@ func (c *copied) add(p []byte) {
 }
 
 // take returns the copy, and ends it. It is not complete if it has overflowed.
-func (c *copied) take() (content []byte, overflow bool) {
+func (c *bodyCopy) take() (content []byte, overflow bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	content, c.bytes, c.over = c.bytes, nil, true
@@ -88,7 +88,7 @@ func (c *copied) take() (content []byte, overflow bool) {
 // requestBody copies the body of a request.
 type requestBody struct {
 	io.Reader
-	copied
+	bodyCopy
 	contentType, contentEncoding string
 }
 
@@ -114,7 +114,7 @@ func (r *Request) KeepBody(req *api.Request) {
 		return
 	}
 	r.body = &requestBody{
-		Reader: req.Body, copied: copied{retained: &r.log.retained, limit: maxObject},
+		Reader: req.Body, bodyCopy: bodyCopy{retained: &r.log.retained, limit: maxObject},
 		contentType: req.Header.Get("Content-Type"), contentEncoding: req.Header.Get("Content-Encoding"),
 	}
 	req.Body = r.body
@@ -153,57 +153,57 @@ func (r *Request) logRequestObject() {
 	object := &unstructured.Unstructured{}
 	if utiljson.Unmarshal(text, &object.Object) == nil && object.Object != nil {
 		gvr := schema.GroupVersionResource{Group: r.info.APIGroup, Version: r.info.APIVersion, Resource: r.info.Resource}
-		audit.LogRequestObject(r.ctx, object, gvr.GroupVersion(), gvr, r.info.Subresource, untyped{})
+		audit.LogRequestObject(r.ctx, object, gvr.GroupVersion(), gvr, r.info.Subresource, untypedSerializer{})
 	}
 }
 
-// untyped encodes unstructured objects, whether or not they have a kind.
-type untyped struct{ runtime.NegotiatedSerializer }
+// untypedSerializer encodes unstructured objects, whether or not they have a kind.
+type untypedSerializer struct{ runtime.NegotiatedSerializer }
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
-func (untyped) SupportedMediaTypes() []runtime.SerializerInfo {
+func (untypedSerializer) SupportedMediaTypes() []runtime.SerializerInfo {
 	return []runtime.SerializerInfo{{MediaType: runtime.ContentTypeJSON, Serializer: unstructured.UnstructuredJSONScheme}}
 }
 
 // EncoderForVersion implements runtime.NegotiatedSerializer.
-func (untyped) EncoderForVersion(e runtime.Encoder, _ runtime.GroupVersioner) runtime.Encoder {
+func (untypedSerializer) EncoderForVersion(e runtime.Encoder, _ runtime.GroupVersioner) runtime.Encoder {
 	return e
 }
 
 // responseBody copies the body of a response on its way.
 type responseBody struct {
 	io.WriterTo
-	copied
+	bodyCopy
 	contentType, contentEncoding string
 }
 
 // WriteTo implements io.WriterTo.
 func (b *responseBody) WriteTo(w io.Writer) (int64, error) {
 	if pieces, ok := w.(api.PiecesWriter); ok {
-		return b.WriterTo.WriteTo(&copyingPieces{copying{w, b}, pieces})
+		return b.WriterTo.WriteTo(&piecesCopyWriter{copyWriter{w, b}, pieces})
 	}
-	return b.WriterTo.WriteTo(&copying{w, b})
+	return b.WriterTo.WriteTo(&copyWriter{w, b})
 }
 
-type copying struct {
+type copyWriter struct {
 	io.Writer
 	to *responseBody
 }
 
 // Write implements io.Writer.
-func (c *copying) Write(p []byte) (int, error) {
+func (c *copyWriter) Write(p []byte) (int, error) {
 	n, err := c.Writer.Write(p)
 	c.to.add(p[:n])
 	return n, err
 }
 
-type copyingPieces struct {
-	copying
+type piecesCopyWriter struct {
+	copyWriter
 	pieces api.PiecesWriter
 }
 
 // WritePieces implements api.PiecesWriter.
-func (c *copyingPieces) WritePieces(pieces [][]byte) (int, error) {
+func (c *piecesCopyWriter) WritePieces(pieces [][]byte) (int, error) {
 	for _, p := range pieces {
 		c.to.add(p)
 	}
@@ -229,7 +229,7 @@ func (r *Request) capture(resp *api.Response) {
 		}
 	}
 	reply := &responseBody{
-		WriterTo: resp.BodyTo, copied: copied{retained: &r.log.retained, limit: limit},
+		WriterTo: resp.BodyTo, bodyCopy: bodyCopy{retained: &r.log.retained, limit: limit},
 		contentType: resp.Header.Get("Content-Type"), contentEncoding: resp.Header.Get("Content-Encoding"),
 	}
 	switch {

@@ -108,7 +108,7 @@ func Open(o Options) (*Log, error) {
 		return l, nil
 	}
 	chains.metrics.register(o.Registerer)
-	l.backend = limited{audit.Union(backends...)}
+	l.backend = sizeLimit{audit.Union(backends...)}
 	if o.Policy == nil {
 		o.Policy = DefaultPolicy()
 	}

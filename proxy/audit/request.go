@@ -145,17 +145,17 @@ func (r *Request) Context(ctx context.Context) context.Context {
 		return ctx
 	}
 	r.upstream = true
-	return shared{ctx, r.ctx}
+	return auditedContext{ctx, r.ctx}
 }
 
-// shared is a context with the audit context of another one.
-type shared struct {
+// auditedContext is a context with the audit context of another one.
+type auditedContext struct {
 	context.Context
 	audit context.Context
 }
 
 // Value implements context.Context.
-func (c shared) Value(key any) any {
+func (c auditedContext) Value(key any) any {
 	if v := c.audit.Value(key); v != nil {
 		return v
 	}
@@ -192,13 +192,13 @@ func (r *Request) Responding(resp *api.Response, long bool) {
 	if r == nil {
 		return
 	}
-	goesOn := resp.Stream != nil || resp.Upgrade != nil
+	streaming := resp.Stream != nil || resp.Upgrade != nil
 	r.logRequestObject()
-	if !goesOn {
+	if !streaming {
 		r.capture(resp)
 	}
 	switch {
-	case goesOn:
+	case streaming:
 		next := resp.Started
 		resp.Started = func() {
 			r.respond(resp.Status, long)
@@ -216,7 +216,7 @@ func (r *Request) Responding(resp *api.Response, long bool) {
 		if done != nil {
 			done(n, err)
 		}
-		if goesOn || resp.BodyTo != nil {
+		if streaming || resp.BodyTo != nil {
 			r.Complete(resp.Status, long)
 		}
 	}
