@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
@@ -649,7 +650,7 @@ func TestResponseObjects(t *testing.T) {
 					if err := json.Unmarshal(events[len(events)-1].ResponseObject.Raw, &got); err != nil || got.Kind != "ConfigMap" || got.Data["a"] != "b" || (len(got.ManagedFields) == 0) != omit {
 						t.Errorf("%v, %s", err, events[len(events)-1].ResponseObject.Raw)
 					}
-					if n := l.retained.n.Load(); n != 0 {
+					if n := l.retained.total; n != 0 {
 						t.Errorf("%d bytes are retained", n)
 					}
 				})
@@ -703,25 +704,158 @@ func TestBodiesAreNotRetained(t *testing.T) {
 				t.Errorf("%s: annotations %v", level, e.Annotations)
 			}
 		}
-		if n := l.retained.n.Load(); n != 0 {
+		if n := l.retained.total; n != 0 {
 			t.Errorf("%d bytes are retained", n)
 		}
 	}
 }
 
-// TestRetainedBytesAreBounded checks the limit of all bodies together.
+// TestRetainedBytesAreBounded checks the limit of all bodies together, and the share of each user.
 func TestRetainedBytesAreBounded(t *testing.T) {
 	var retained retainedBytes
-	one := bodyCopy{retained: &retained, limit: maxRetained}
-	one.add(make([]byte, maxRetained-10))
-	other := bodyCopy{retained: &retained, limit: maxRetained}
-	other.add(make([]byte, 8))
-	other.add(make([]byte, 8))
-	if _, overflow := other.take(); !overflow {
-		t.Error("more is retained than the limit")
+	copyOf := func(user string, n int) *bodyCopy {
+		c := &bodyCopy{retained: &retained, user: user, limit: maxRetained}
+		c.add(make([]byte, n))
+		return c
 	}
-	if _, overflow := one.take(); overflow || retained.n.Load() != 0 {
-		t.Errorf("%d bytes are retained", retained.n.Load())
+	var all []*bodyCopy
+	for user := range 8 {
+		for range 10 {
+			all = append(all, copyOf(fmt.Sprint("user", user), maxRetained/32))
+		}
+	}
+	held := make(map[string]int)
+	for _, c := range all {
+		held[c.user] += c.size
+	}
+	if held["user0"] != maxRetained/4 {
+		t.Errorf("one user retains %d bytes, want a quarter of %d", held["user0"], maxRetained)
+	}
+	if retained.total > maxRetained {
+		t.Errorf("%d bytes are retained", retained.total)
+	}
+	modest := copyOf("modest", 1<<20)
+	if content, overflow := modest.take(); overflow || len(content) != 1<<20 {
+		t.Error("others leave nothing to a user who has nothing")
+	}
+	if before := retained.total; modest.size != 1<<20 {
+		t.Errorf("bytes do not count after take: %d", before)
+	}
+	for _, c := range append(all, modest) {
+		c.release()
+		c.release()
+		c.add(make([]byte, 10))
+	}
+	if retained.total != 0 || len(retained.users) != 0 {
+		t.Errorf("%d bytes are retained, by %d users", retained.total, len(retained.users))
+	}
+}
+
+// TestPanicsReleaseBodies checks that requests that panic leave no bytes behind.
+func TestPanicsReleaseBodies(t *testing.T) {
+	l := open(t, Options{Stdout: io.Discard, Policy: everything(auditinternal.LevelRequestResponse), File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}})
+	m := metadata("POST /api/v1/namespaces/a/configmaps")
+	m.Request.Body = strings.NewReader("{}")
+	r := l.Begin(m)
+	r.KeepBody(m.Request)
+	_, _ = io.Copy(io.Discard, m.Request.Body)
+	if l.retained.total != 2 {
+		t.Fatalf("%d bytes are retained", l.retained.total)
+	}
+	r.Panicked()
+	if l.retained.total != 0 {
+		t.Errorf("%d bytes are retained after a panic", l.retained.total)
+	}
+}
+
+// TestAliasesAreNotExpanded checks that a small YAML body does not become a large event.
+func TestAliasesAreNotExpanded(t *testing.T) {
+	text := "data:\n  a: &a " + strings.Repeat("x", 100<<10) + "\nlist: [" + strings.Repeat("*a,", 2000) + "]\n" // 200 MB
+	for _, mediaType := range []string{"application/yaml", "application/apply-patch+yaml"} {
+		if got, err := toJSON([]byte(text), mediaType); !errors.Is(err, errAliases) {
+			t.Errorf("%s: %d bytes, %v", mediaType, len(got), err)
+		}
+	}
+	if got, err := toJSON([]byte("rules: ['*', \"&x\", a*b]"), "application/yaml"); err != nil || string(got) != `{"rules":["*","\u0026x","a*b"]}` {
+		t.Errorf("%s, %v", got, err)
+	}
+	if got, err := toJSON([]byte("a: "+strings.Repeat("<", maxObject/2)), "application/yaml"); !errors.Is(err, errTooLarge) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// TestCompressedResponsesAreBounded checks that the encoding, which the client can choose, does not
+// decide how much memory is used.
+func TestCompressedResponsesAreBounded(t *testing.T) {
+	// A frame with a window of 512 MiB, and one raw block.
+	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 19 << 3, 2<<3 | 1, 0, 0, '{', '}'}
+	if _, err := decompress(frame, "zstd"); !errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		t.Errorf("a window of 512 MiB: %v", err)
+	}
+	frame[5] = 13 << 3 // 8 MiB
+	if text, err := decompress(frame, "zstd"); err != nil || string(text) != "{}" {
+		t.Errorf("a window of 8 MiB: %q, %v", text, err)
+	}
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decompress(encoder.EncodeAll(make([]byte, maxObject+1), nil), "zstd"); !errors.Is(err, errTooLarge) {
+		t.Errorf("more than %d bytes: %v", maxObject, err)
+	}
+}
+
+// TestMissingObjectsAreAnnotated checks that an event says that it does not have an object.
+func TestMissingObjectsAreAnnotated(t *testing.T) {
+	const definition = "k8s\x00\n\x31\n\x17apiextensions.k8s.io/v1\x12\x16NoSuchResourceOfClients" // a type outside client-go
+	for _, c := range []struct{ name, line, contentType, encoding, request, response, key string }{
+		{"protobuf of another type", "POST /apis/x/v1/things", "application/vnd.kubernetes.protobuf", "", definition, "", missingRequestObject},
+		{"aliases", "POST /api/v1/namespaces/a/configmaps", "application/yaml", "", "a: &a b\nc: *a", "", missingRequestObject},
+		{"large YAML", "POST /api/v1/namespaces/a/configmaps", "application/yaml", "", "a: " + strings.Repeat("<", maxObject/2), "", truncated},
+		{"invalid JSON", "PATCH /api/v1/namespaces/a/configmaps/c", "application/json-patch+json", "", "[", "", missingRequestObject},
+		{"no object", "POST /api/v1/namespaces/a/configmaps", "application/json", "", "[]", "", missingRequestObject},
+		{"protobuf response of another type", "GET /apis/x/v1/things/a", "application/vnd.kubernetes.protobuf", "", "", definition, missingResponseObject},
+		{"response in an unknown encoding", "GET /apis/x/v1/things/a", "application/json", "br", "", "{}", missingResponseObject},
+		{"text response", "GET /apis/x/v1/things/a", "text/plain", "", "", "busy", ""},
+		{"document", "GET /openapi/v2", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", "", "", "x", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out bytes.Buffer
+			l := open(t, Options{Stdout: &out, Policy: everything(auditinternal.LevelRequestResponse), File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}})
+			m := metadata(c.line)
+			m.Request.Body = strings.NewReader(c.request)
+			m.Request.Header.Set("Content-Type", c.contentType)
+			r := l.Begin(m)
+			r.KeepBody(m.Request)
+			_, _ = io.Copy(io.Discard, m.Request.Body)
+			r.Responding(&api.Response{Status: 200, Body: []byte(c.response), Header: api.Header{{Name: "Content-Type", Value: c.contentType}, {Name: "Content-Encoding", Value: c.encoding}}}, false)
+			events := lines(t, out.String())
+			annotations := events[len(events)-1].Annotations
+			if c.key == "" && len(annotations) > 0 || c.key != "" && annotations[c.key] == "" {
+				t.Errorf("annotations %v, want %s", annotations, c.key)
+			}
+			if l.retained.total != 0 {
+				t.Errorf("%d bytes are retained", l.retained.total)
+			}
+		})
+	}
+}
+
+// TestContentEncodingOfRequestsIsIgnored checks that, as kube-apiserver ignores it.
+func TestContentEncodingOfRequestsIsIgnored(t *testing.T) {
+	var out bytes.Buffer
+	l := open(t, Options{Stdout: &out, Policy: everything(auditinternal.LevelRequest), File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}})
+	m := metadata("POST /api/v1/namespaces/a/configmaps")
+	m.Request.Body = strings.NewReader(`{"data":{"a":"b"}}`)
+	m.Request.Header.Set("Content-Type", "application/json")
+	m.Request.Header.Set("Content-Encoding", "gzip")
+	r := l.Begin(m)
+	r.KeepBody(m.Request)
+	_, _ = io.Copy(io.Discard, m.Request.Body)
+	r.Responding(ok(), false)
+	events := lines(t, out.String())
+	if e := events[len(events)-1]; e.RequestObject == nil || string(e.RequestObject.Raw) != `{"data":{"a":"b"}}` || len(e.Annotations) > 0 {
+		t.Errorf("%+v", e)
 	}
 }
 

@@ -8,13 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	yamlv3 "go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,56 +41,94 @@ const (
 	maxRetained = 64 << 20
 )
 
-// retainedBytes counts the bytes of bodies that are retained.
-type retainedBytes struct{ n atomic.Int64 }
-
-func (k *retainedBytes) take(n int) bool {
-	if k.n.Add(int64(n)) <= maxRetained {
-		return true
-	}
-	k.n.Add(-int64(n))
-	return false
+// retainedBytes counts the bytes of bodies that are retained, and shares maxRetained between users.
+type retainedBytes struct {
+	mu    sync.Mutex
+	total int
+	users map[string]int // by user, without zeros
 }
 
-func (k *retainedBytes) release(n int) { k.n.Add(-int64(n)) }
+// take reports whether a user may retain n more bytes: one user gets at most a quarter of all, and at
+// most three times what is left to others, so a user who has nothing finds some.
+func (k *retainedBytes) take(user string, n int) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	held, free := k.users[user]+n, maxRetained-k.total-n
+	if free < 0 || held > maxRetained/4 || held > 3*free {
+		return false
+	}
+	if k.users == nil {
+		k.users = make(map[string]int)
+	}
+	k.users[user] = held
+	k.total += n
+	return true
+}
 
-// bodyCopy is a copy of what passes, unless that is too large.
+func (k *retainedBytes) release(user string, n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.total -= n
+	if k.users[user] -= n; k.users[user] <= 0 {
+		delete(k.users, user)
+	}
+}
+
+// bodyCopy is a copy of a body that passes, unless that is too large.
 type bodyCopy struct {
 	retained *retainedBytes
+	user     string
 	limit    int
 	mu       sync.Mutex
 	bytes    []byte
+	size     int // bytes that count as retained
 	overflow bool
-	over     bool // nothing is retained any more
+	over     bool // nothing is added any more
 }
 
 func (c *bodyCopy) add(p []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.overflow || c.over:
-	case len(c.bytes)+len(p) > c.limit || !c.retained.take(len(p)):
-		c.retained.release(len(c.bytes))
-		c.bytes, c.overflow = nil, true
+	case c.overflow || c.over || len(p) == 0:
+	case len(c.bytes)+len(p) > c.limit || !c.retained.take(c.user, len(p)):
+		c.overflow = true
+		c.drop()
 	default:
 		c.bytes = append(c.bytes, p...)
+		c.size += len(p)
 	}
 }
 
-// take returns the copy, and ends it. It is not complete if it has overflowed.
+// take returns the copy, and ends it. It is not complete if it has overflowed. The bytes count as
+// retained until release.
 func (c *bodyCopy) take() (content []byte, overflow bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	content, c.bytes, c.over = c.bytes, nil, true
-	c.retained.release(len(content))
-	return content, c.overflow
+	c.over = true
+	return c.bytes, c.overflow
+}
+
+// release ends the copy and drops it. It may be called again.
+func (c *bodyCopy) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	c.drop()
+}
+
+func (c *bodyCopy) drop() {
+	if c.size > 0 {
+		c.retained.release(c.user, c.size)
+	}
+	c.bytes, c.size = nil, 0
 }
 
 // requestBody copies the body of a request.
 type requestBody struct {
 	io.Reader
 	bodyCopy
-	contentType, contentEncoding string
+	contentType string
 }
 
 // Read implements io.Reader.
@@ -114,8 +153,8 @@ func (r *Request) KeepBody(req *api.Request) {
 		return
 	}
 	r.body = &requestBody{
-		Reader: req.Body, bodyCopy: bodyCopy{retained: &r.log.retained, limit: maxObject},
-		contentType: req.Header.Get("Content-Type"), contentEncoding: req.Header.Get("Content-Encoding"),
+		Reader: req.Body, bodyCopy: bodyCopy{retained: &r.log.retained, user: r.user, limit: maxObject},
+		contentType: req.Header.Get("Content-Type"), // the Content-Encoding has no meaning for kube-apiserver
 	}
 	req.Body = r.body
 }
@@ -134,6 +173,7 @@ func (r *Request) logRequestObject() {
 	if r.body == nil {
 		return
 	}
+	defer r.body.release()
 	content, overflow := r.body.take()
 	switch {
 	case overflow:
@@ -142,18 +182,35 @@ func (r *Request) logRequestObject() {
 	case len(content) == 0:
 		return
 	}
-	text, err := toJSON(content, r.body.contentType, r.body.contentEncoding)
-	if err != nil || !json.Valid(text) {
-		return // it is rejected
+	text, err := toJSON(content, r.body.contentType)
+	if err == nil && !json.Valid(text) {
+		err = errNotConverted
 	}
-	if r.info.Verb == "patch" {
+	if err == nil && r.info.Verb == "patch" {
 		r.ac.LogRequestPatch(text)
 		return
 	}
 	object := &unstructured.Unstructured{}
-	if utiljson.Unmarshal(text, &object.Object) == nil && object.Object != nil {
-		gvr := schema.GroupVersionResource{Group: r.info.APIGroup, Version: r.info.APIVersion, Resource: r.info.Resource}
-		audit.LogRequestObject(r.ctx, object, gvr.GroupVersion(), gvr, r.info.Subresource, untypedSerializer{})
+	if err == nil && (utiljson.Unmarshal(text, &object.Object) != nil || object.Object == nil) {
+		err = errNotConverted
+	}
+	if err != nil {
+		r.annotateMissing(missingRequestObject, err)
+		return
+	}
+	gvr := schema.GroupVersionResource{Group: r.info.APIGroup, Version: r.info.APIVersion, Resource: r.info.Resource}
+	audit.LogRequestObject(r.ctx, object, gvr.GroupVersion(), gvr, r.info.Subresource, untypedSerializer{})
+}
+
+// annotateMissing records why the event does not have an object.
+func (r *Request) annotateMissing(key string, err error) {
+	switch {
+	case errors.Is(err, errTooLarge):
+		r.annotate(truncated, "true")
+	case errors.Is(err, errAliases):
+		r.annotate(key, errAliases.Error())
+	default:
+		r.annotate(key, errNotConverted.Error()) // err may have parts of the body
 	}
 }
 
@@ -229,7 +286,7 @@ func (r *Request) capture(resp *api.Response) {
 		}
 	}
 	reply := &responseBody{
-		WriterTo: resp.BodyTo, bodyCopy: bodyCopy{retained: &r.log.retained, limit: limit},
+		WriterTo: resp.BodyTo, bodyCopy: bodyCopy{retained: &r.log.retained, user: r.user, limit: limit},
 		contentType: resp.Header.Get("Content-Type"), contentEncoding: resp.Header.Get("Content-Encoding"),
 	}
 	switch {
@@ -265,6 +322,7 @@ func (b *responseBody) log(r *Request) {
 	if b == nil {
 		return
 	}
+	defer b.release()
 	content, overflow := b.take()
 	if overflow && !r.level.Less(auditinternal.LevelRequestResponse) {
 		r.annotate(truncated, "true")
@@ -272,7 +330,14 @@ func (b *responseBody) log(r *Request) {
 	if len(content) == 0 {
 		return
 	}
-	text, err := toJSON(content, b.contentType, b.contentEncoding)
+	content, err := decompress(content, b.contentEncoding)
+	var text []byte
+	if err == nil {
+		text, err = toJSON(content, b.contentType)
+	}
+	if err != nil && r.info.IsResourceRequest && !errors.Is(err, errMediaType) && !r.level.Less(auditinternal.LevelRequestResponse) {
+		r.annotateMissing(missingResponseObject, err)
+	}
 	var kind metav1.TypeMeta
 	if err != nil || json.Unmarshal(text, &kind) != nil || kind.Kind == "" || kind.APIVersion == "" {
 		return // no object
@@ -317,35 +382,69 @@ func withoutManagedFields(text []byte) []byte {
 	return text
 }
 
-var errNoText = errors.New("it cannot be converted to JSON")
+const (
+	// missingRequestObject and missingResponseObject are the annotations of an event without an object,
+	// because the body could not be converted to JSON. They say why.
+	missingRequestObject  = "kubeweir/missing-request-object"
+	missingResponseObject = "kubeweir/missing-response-object"
+)
 
-// toJSON converts a body to JSON.
-func toJSON(content []byte, contentType, contentEncoding string) ([]byte, error) {
-	content, err := decompress(content, contentEncoding)
-	if err != nil {
-		return nil, err
-	}
+var (
+	errNotConverted = errors.New("the body cannot be converted to JSON")
+	errMediaType    = fmt.Errorf("%w: it is not an object", errNotConverted)
+	errAliases      = errors.New("the body is YAML with anchors or aliases")
+	errTooLarge     = fmt.Errorf("the object is larger than %d bytes", maxObject)
+)
+
+// toJSON converts a body to JSON of at most maxObject bytes.
+func toJSON(content []byte, contentType string) (text []byte, err error) {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	switch mediaType = strings.TrimSpace(strings.ToLower(mediaType)); {
 	case mediaType == "" || strings.HasSuffix(mediaType, "json"):
-		return content, nil
+		text = content
 	case strings.HasSuffix(mediaType, "yaml"):
-		return yaml.YAMLToJSON(content)
+		text, err = yamlToJSON(content)
 	case strings.HasSuffix(mediaType, "cbor"):
 		var v any
-		if err := direct.Unmarshal(content, &v); err != nil {
-			return nil, err
+		if err = direct.Unmarshal(content, &v); err == nil {
+			text, err = json.Marshal(v)
 		}
-		return json.Marshal(v)
 	case strings.HasSuffix(mediaType, "protobuf"):
-		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(content, nil, nil)
-		if err != nil {
+		var object runtime.Object
+		if object, _, err = scheme.Codecs.UniversalDeserializer().Decode(content, nil, nil); err == nil {
+			text, err = json.Marshal(object)
+		}
+	default:
+		err = errMediaType
+	}
+	if err == nil && len(text) > maxObject {
+		err = errTooLarge
+	}
+	return text, err
+}
+
+// yamlToJSON converts YAML without aliases, which could stand for far more text than the body has.
+func yamlToJSON(content []byte) ([]byte, error) {
+	if bytes.IndexByte(content, '*') >= 0 { // no alias is written without
+		var root yamlv3.Node
+		if err := yamlv3.Unmarshal(content, &root); err != nil {
 			return nil, err
 		}
-		return json.Marshal(object)
+		if hasAliases(&root) {
+			return nil, errAliases
+		}
 	}
-	return nil, errNoText
+	return yaml.YAMLToJSON(content)
 }
+
+// hasAliases reports whether a node has anchors or aliases.
+func hasAliases(n *yamlv3.Node) bool {
+	return n.Kind == yamlv3.AliasNode || n.Anchor != "" || slices.ContainsFunc(n.Content, hasAliases)
+}
+
+// maxWindow limits the memory that a response compressed with zstd takes. RFC 8878 recommends that
+// decoders support at least this much; the client may have chosen the encoding.
+const maxWindow = 8 << 20
 
 func decompress(content []byte, encoding string) ([]byte, error) {
 	var (
@@ -359,19 +458,20 @@ func decompress(content []byte, encoding string) ([]byte, error) {
 		from, err = gzip.NewReader(bytes.NewReader(content))
 	case "zstd":
 		var decoder *zstd.Decoder
-		if decoder, err = zstd.NewReader(bytes.NewReader(content), zstd.WithDecoderConcurrency(1)); err == nil {
+		if decoder, err = zstd.NewReader(bytes.NewReader(content), zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderMaxMemory(maxWindow)); err == nil {
 			defer decoder.Close()
 		}
 		from = decoder
 	default:
-		err = errNoText
+		err = errNotConverted
 	}
 	if err != nil {
 		return nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(from, maxObject+1))
 	if err == nil && len(text) > maxObject {
-		err = fmt.Errorf("%w: it is larger than %d bytes", errNoText, maxObject)
+		err = errTooLarge
 	}
 	return text, err
 }

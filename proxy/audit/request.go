@@ -32,6 +32,14 @@ type Metadata struct {
 	User user.Info
 }
 
+// accountName returns the name of the user whose share of memory the request takes.
+func (m *Metadata) accountName() string {
+	if m.User == nil {
+		return ""
+	}
+	return m.Cluster + "/" + m.User.GetName()
+}
+
 // Request is a request that is recorded. Its methods may be called on nil, for a request that is not.
 // They are called in the order of the stages, by one goroutine at a time.
 type Request struct {
@@ -41,6 +49,7 @@ type Request struct {
 	ctx    context.Context // has only ac
 	ac     *audit.AuditContext
 	level  auditinternal.Level
+	user   string // who sent the request, unique over all clusters
 	// omitManagedFields leaves them out of objects.
 	omitManagedFields bool
 	// unidentified requests have one event, when the response begins.
@@ -70,7 +79,7 @@ func (l *Log) Begin(m *Metadata) *Request {
 	config := l.policy.EvaluatePolicyRule(attributes)
 	r := &Request{
 		log: l, method: m.Request.Method, info: m.Info, ctx: audit.WithAuditContext(context.Background()),
-		level: config.Level, omitManagedFields: config.OmitManagedFields, unidentified: sender == nil,
+		level: config.Level, user: m.accountName(), omitManagedFields: config.OmitManagedFields, unidentified: sender == nil,
 	}
 	audit.ObservePolicyLevel(r.ctx, config.Level)
 	if config.Level == auditinternal.LevelNone {
@@ -250,6 +259,12 @@ func (r *Request) Complete(status int, long bool) {
 func (r *Request) Panicked() {
 	if r == nil {
 		return
+	}
+	if r.body != nil {
+		r.body.release()
+	}
+	if r.reply != nil {
+		r.reply.release()
 	}
 	r.ac.SetEventResponseStatus(&metav1.Status{
 		Code: http.StatusInternalServerError, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
