@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 )
 
-// Audit determines which requests are recorded, and where. Its defaults, but those of the file, are
-// kube-apiserver's (k8s.io/apiserver/pkg/server/options.NewAuditOptions).
+// Audit determines which requests are recorded, and where. The log has its own
+// defaults; all others are kube-apiserver's (k8s.io/apiserver/pkg/server/options.NewAuditOptions).
 type Audit struct {
 	PolicyFile string        `json:"policyFile"`
 	Path       string        `json:"path"`
@@ -83,7 +83,7 @@ func auditSettings(a *Audit) []section {
 	return []section{{"Audit", slices.Concat([]setting{
 		{"audit.policyFile", "audit-policy-file", &a.PolicyFile, nil,
 			"`file` with a Policy of audit.k8s.io, as for kube-apiserver: which requests are recorded, at which level; see docs/audit.md; default: all requests but health checks, at level Metadata, without the stage RequestReceived",
-			"levels Request and RequestResponse keep bodies of up to 3 MiB in memory until the request is recorded, 64 MiB of them at most, and can cost as much CPU time as the request"},
+			"levels Request and RequestResponse keep bodies of up to 3 MiB in memory until the request is recorded, 64 MiB of them at most and a quarter of that for one user, and can cost as much CPU time as the request"},
 		{"audit.path", "audit-log-path", &a.Path, nil,
 			"`file` for audit events, - for standard output",
 			"each event costs CPU time and a line of JSON, usually below 1 KB at level Metadata"},
@@ -115,7 +115,7 @@ func deliverySettings(path, flag string, mode *AuditMode, b *AuditBatch, t *Audi
 			"how requests and events depend on each other (`choice`): queue: only requests other than reads wait, for room in the queue, and events of reads that do not fit are dropped; batch: no request waits, and all events that do not fit are dropped; blocking: each request waits until its events are delivered; blocking-strict: and is rejected if the first one is not", ""},
 		{path + ".batch.bufferSize", flag + "-batch-buffer-size", &b.BufferSize, between(1, 10_000_000),
 			"maximum `number` of queued events, with the modes queue and batch",
-			"an event takes about 2 KB of memory, and the size of its objects; all queued events 64 MiB at most"},
+			"an event takes about 2 KB of memory, and the size of its objects; all queued events 64 MiB at most, and with the mode queue those of reads half of that"},
 		{path + ".batch.maxSize", flag + "-batch-max-size", &b.MaxSize, between(1, 1_000_000),
 			"maximum `number` of events in a batch", ""},
 		{path + ".batch.maxWait", flag + "-batch-max-wait", &b.MaxWait, atLeast(time.Duration(0)),
@@ -151,7 +151,7 @@ func (a *Audit) Policy() (*auditapi.Policy, error) {
 func parseAuditPolicy(name string, content []byte) (*auditapi.Policy, error) {
 	read, err := policy.LoadPolicyFromBytes(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no valid Policy of audit.k8s.io/v1: %w", shownPath(name), oneLine(err))
+		return nil, fmt.Errorf("%s is not a valid Policy of audit.k8s.io/v1: %w", shownPath(name), oneLine(err))
 	}
 	return read, nil
 }
@@ -178,7 +178,7 @@ func checkAudit(o *origins, a *Audit) {
 			err = errNoWebhook
 		}
 		if err != nil {
-			o.report("audit.webhook.configFile", "cannot be used: %s is no valid kubeconfig: %w", shownPath(a.Webhook.ConfigFile), oneLine(err))
+			o.report("audit.webhook.configFile", "cannot be used: %s is not a valid kubeconfig: %w", shownPath(a.Webhook.ConfigFile), oneLine(err))
 		}
 	}
 	checkAuditPath(o, a.Path)

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -12,19 +13,16 @@ import (
 
 var errNotAudited = errors.New("failed to store audit event")
 
-// beginAudit begins to record a request whose client was identified, or not; rejection is the response
-// if it was not admitted. Health checks of a gateway are not recorded, nor are requests that were
-// rejected before anything was known about them. A response is the rejection of a request that cannot
-// be recorded.
-func (g *Gateway) beginAudit(x *exchange, rejection *api.Response) *api.Response {
+// beginAudit begins to record a request whose client was identified, or that is rejected for another
+// reason than that too many wait to be identified. Health checks of a gateway are not recorded. A
+// response is the rejection of a request that cannot be recorded.
+func (g *Gateway) beginAudit(ctx context.Context, x *exchange) *api.Response {
 	if !g.Audit.Enabled() {
 		return nil
 	}
-	m := audit.Metadata{ID: x.auditID, Cluster: g.Cluster, Request: x.Request, Info: x.Info, Received: x.began}
+	m := audit.Metadata{ID: x.auditID, Cluster: g.Cluster, Request: x.Request, Info: x.Info, Received: x.began, Client: ctx}
 	if x.sender != nil {
 		m.User = x.sender.User
-	} else if rejection == nil || rejection.Status != 401 && rejection.Status != 403 {
-		return nil
 	}
 	x.audited = g.Audit.Begin(&m)
 	if !x.audited.Received() {

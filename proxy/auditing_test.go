@@ -9,13 +9,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
@@ -181,6 +186,74 @@ func TestRejectedAndPanickedRequestsAreAudited(t *testing.T) {
 		got = append(got, fmt.Sprint(e.ObjectRef.Name, " ", e.Stage, " ", code))
 	}
 	if want := []string{"panics RequestReceived 0", "panics Panic 500", "busy RequestReceived 0", "busy ResponseComplete 429"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+type panickingWriter struct{}
+
+func (panickingWriter) Write([]byte) (int, error) { panic("writer") }
+
+// TestPanicsWhileAuditingReleaseSlots checks that a request whose first event causes a panic leaves no
+// slot behind.
+func TestPanicsWhileAuditingReleaseSlots(t *testing.T) {
+	log, err := audit.Open(audit.Options{
+		Stdout: panickingWriter{}, File: audit.File{Path: "-", Delivery: audit.Delivery{Mode: audit.ModeBlocking}},
+		Policy: &auditapi.Policy{Rules: []auditapi.PolicyRule{{Level: auditapi.LevelMetadata}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newGatewayBench(t, func(o *Options) { o.Audit = log })
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		b.gateway.Serve(t.Context(), request("DELETE /api/v1/namespaces/a/pods/p"))
+	}()
+	if n := b.gateway.slots.inFlight.InUse(); n != 0 {
+		t.Errorf("%d slots are held after a panic", n)
+	}
+	if err := log.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type noTokenReviews struct{ err error }
+
+func (n noTokenReviews) Create(context.Context, *authenticationv1.TokenReview, metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+	return nil, n.err
+}
+
+// TestRequestsOfUnknownClientsAreAudited checks requests that are rejected before their client is known.
+func TestRequestsOfUnknownClientsAreAudited(t *testing.T) {
+	events := recordedEvents(t, auditapi.LevelMetadata, func(o *Options) {
+		o.Blocked = policy.NewBlocked(nil)
+		if err := o.Blocked.Block("bad-agent*", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}, func(b *gatewayBench) {
+		for _, agent := range []string{"bad-agent/1", "good"} {
+			b.gateway.Serve(t.Context(), request("DELETE /api/v1/namespaces/a/pods/blocked", "User-Agent: "+agent)).Done(0, nil)
+		}
+		var err error
+		if b.gateway.Authenticator, err = authn.New(authn.Options{TokenReviewer: noTokenReviews{apierrors.NewServiceUnavailable("away")}}); err != nil {
+			t.Fatal(err)
+		}
+		b.gateway.Serve(t.Context(), request("DELETE /api/v1/namespaces/a/pods/unreviewed")).Done(0, nil)
+		b.gateway.slots.unidentified.SetLimit(1)
+		b.gateway.slots.unidentified.Acquire()
+		b.gateway.Serve(t.Context(), request("DELETE /api/v1/namespaces/a/pods/busy")).Done(0, nil)
+	})
+	var got []string
+	for _, e := range events {
+		if e.User.Username == "" {
+			got = append(got, fmt.Sprint(e.ObjectRef.Name, " ", e.Stage, " ", e.ResponseStatus.Code))
+		}
+	}
+	if want := []string{"blocked ResponseStarted 429", "unreviewed ResponseStarted 503"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/review"
@@ -19,6 +20,9 @@ import (
 
 // rejectBlocked rejects a request of a blocked user agent; nil means go on.
 func (g *Gateway) rejectBlocked(x *exchange) *api.Response {
+	if healthz.IsPath(x.Request.Path) {
+		return nil
+	}
 	pattern, retry, blocked := g.Blocked.Reject(x.Request.Header.Get("User-Agent"))
 	if !blocked {
 		return nil

@@ -102,19 +102,8 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 		x.auditID = uuid.NewString()
 	}
 	x.Pretty = x.Info.Pretty(r.Header.Get("User-Agent"))
-	if !healthz.IsPath(r.Path) {
-		if resp := g.rejectBlocked(x); resp != nil {
-			return g.complete(x, resp)
-		}
-	} else if !g.InProcess {
+	if healthz.IsPath(r.Path) && !g.InProcess {
 		return g.complete(x, g.Health.Serve(r, false))
-	}
-	resp := g.admit(ctx, x)
-	if failed := g.beginAudit(x, resp); failed != nil {
-		return g.complete(x, failed)
-	}
-	if resp != nil {
-		return g.complete(x, resp)
 	}
 	completed := false
 	defer func() {
@@ -124,7 +113,26 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 			x.audited.Panicked()
 		}
 	}()
-	ctx, resp = g.charge(x.span.Context(ctx), x)
+	resp := g.complete(x, g.serve(ctx, x))
+	completed = true
+	return resp
+}
+
+// serve admits a request and responds to it.
+func (g *Gateway) serve(ctx context.Context, x *exchange) *api.Response {
+	rejection := g.rejectBlocked(x)
+	if rejection == nil {
+		if rejection = g.admit(ctx, x); rejection != nil && rejection.Status == 429 && x.sender == nil {
+			return rejection // as many as clients like, so they are not recorded
+		}
+	}
+	if failed := g.beginAudit(ctx, x); failed != nil {
+		return failed
+	}
+	if rejection != nil {
+		return rejection
+	}
+	ctx, resp := g.charge(x.span.Context(ctx), x)
 	if resp == nil {
 		resp = g.impersonate(ctx, x)
 	}
@@ -134,8 +142,6 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 			resp = g.respond(ctx, x)
 		}
 	}
-	resp = g.complete(x, resp)
-	completed = true
 	return resp
 }
 

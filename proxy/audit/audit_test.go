@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -36,6 +38,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 func TestMain(m *testing.M) {
@@ -289,27 +292,165 @@ func backendValue(t *testing.T, registry *prometheus.Registry, backend, result s
 
 // TestQueueIsBoundedInBytes checks that large objects fill the queue earlier.
 func TestQueueIsBoundedInBytes(t *testing.T) {
-	q := &queue{maxEvents: 1000, maxBytes: 11_000, waits: true, closing: make(chan struct{})}
+	q := &queue{maxEvents: 1000, maxBytes: 22_000, waits: true, closing: make(chan struct{})}
 	q.room.L = &q.mu
 	read := &auditinternal.Event{Verb: "get", ResponseObject: &runtime.Unknown{Raw: make([]byte, 4000)}}
 	for range 2 {
-		if !q.add(read) {
+		if !q.add(t.Context(), read) {
 			t.Fatal("no room")
 		}
 	}
-	if q.add(read) {
+	if q.add(t.Context(), read) {
 		t.Error("more bytes than the limit")
 	}
 	write := &auditinternal.Event{Verb: "create", RequestObject: read.ResponseObject}
-	if !q.add(write) {
+	if !q.add(t.Context(), write) {
 		t.Error("reads leave no room for writes")
 	}
 	q.delivered([]*auditinternal.Event{read, read, write})
 	if q.bytes != 0 || q.events != 0 {
 		t.Errorf("%d bytes, %d events", q.bytes, q.events)
 	}
-	if huge := (&auditinternal.Event{Verb: "get", ResponseObject: &runtime.Unknown{Raw: make([]byte, 40_000)}}); !q.add(huge) {
+	if huge := (&auditinternal.Event{Verb: "get", ResponseObject: &runtime.Unknown{Raw: make([]byte, 40_000)}}); !q.add(t.Context(), huge) {
 		t.Error("an event alone must have room")
+	}
+}
+
+// TestWritesDoNotWaitForeverForAClientThatLeft checks that the event of such a request is dropped and
+// counted while a file hangs, but not at once.
+func TestWritesDoNotWaitForeverForAClientThatLeft(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		out, registry := newBlockingWriter(), prometheus.NewRegistry()
+		l, err := Open(Options{Stdout: out, Registerer: registry, File: File{Path: "-", Delivery: Delivery{Batch: buffered.BatchConfig{BufferSize: 1, MaxBatchSize: 1}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		record(l, "DELETE /api/v1/namespaces/a/pods/first", ok())
+		client, leave := context.WithCancel(t.Context())
+		began := time.Now()
+		var left time.Duration
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			m := metadata("DELETE /api/v1/namespaces/a/pods/second")
+			m.Client = client
+			l.Begin(m).Responding(ok(), false)
+			left = time.Since(began)
+		}()
+		time.Sleep(time.Hour)
+		select {
+		case <-done:
+			t.Error("the write did not wait for room")
+		default:
+		}
+		leave()
+		<-done
+		if left != time.Hour+abandonedTimeout || value(t, registry, "dropped") != 1 {
+			t.Errorf("ended after %s, %v events dropped", left, value(t, registry, "dropped"))
+		}
+		close(out.release)
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// fill sets all text in v, n bytes each, and returns how many bytes that is.
+func fill(v reflect.Value, n int) (size int) {
+	switch v.Interface().(type) {
+	case metav1.TypeMeta, runtime.TypeMeta, metav1.ListMeta, metav1.MicroTime, auditinternal.Level, auditinternal.Stage:
+		return 0 // of fixed size
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(strings.Repeat("x", n))
+		return n
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return fill(v.Elem(), n)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			size += fill(v.Field(i), n)
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			v.SetBytes(make([]byte, n))
+			return n
+		}
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		return fill(v.Index(0), n)
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		size = fill(key, n) + fill(value, n)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	}
+	return size
+}
+
+// TestSizeCountsEveryPart checks that no part of an event takes memory that does not count.
+func TestSizeCountsEveryPart(t *testing.T) {
+	var e auditinternal.Event
+	if want := int64(fill(reflect.ValueOf(&e).Elem(), 10_000)); want < 400_000 || sizeOf(&e) < want {
+		t.Errorf("%d bytes, want at least %d", sizeOf(&e), want)
+	}
+}
+
+// TestStatusIsBounded checks how much of a Status is recorded at level Metadata.
+func TestStatusIsBounded(t *testing.T) {
+	for _, c := range []struct{ message, field, reason int }{{50_000, 0, 0}, {10, 50_000, 0}, {10, 10, 50_000}, {3000, 3000, 10}} {
+		var out bytes.Buffer
+		l := open(t, Options{Stdout: &out, File: File{Path: "-", Delivery: Delivery{Mode: ModeBlocking}}})
+		status := &metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 422, Reason: metav1.StatusReason(strings.Repeat("r", c.reason)),
+			Message: strings.Repeat("m", c.message), Details: &metav1.StatusDetails{Name: "n", Causes: []metav1.StatusCause{{Field: strings.Repeat("f", c.field)}}},
+		}
+		body, err := json.Marshal(status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record(l, "POST /api/v1/namespaces/a/pods", &api.Response{Status: 422, Body: body})
+		e := lines(t, out.String())[0]
+		fits := c.message+c.field+c.reason < statusMetadata
+		if n := out.Len(); n > statusMetadata+1000 || (e.Annotations[truncated] == "") != fits || e.ResponseStatus.Code != 422 || e.ResponseStatus.Message == "" {
+			t.Errorf("%+v: %d bytes, annotations %v", c, n, e.Annotations)
+		}
+		if d := e.ResponseStatus.Details; fits != (d != nil && len(d.Causes) == 1) {
+			t.Errorf("%+v: %+v", c, e.ResponseStatus)
+		}
+	}
+}
+
+// TestDroppedByTruncationIsCounted checks events that are too large without their objects, too.
+func TestDroppedByTruncationIsCounted(t *testing.T) {
+	for _, mode := range []string{ModeBlocking, ModeBatch, ModeQueue} {
+		var out bytes.Buffer
+		registry := prometheus.NewRegistry()
+		l, err := Open(Options{Stdout: &out, Registerer: registry, File: File{Path: "-", Delivery: Delivery{Mode: mode, Truncate: &truncate.Config{MaxEventSize: 2000, MaxBatchSize: 10_000}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		record(l, "GET /version", ok())
+		record(l, "GET /version?"+strings.Repeat("x", 3000), ok())
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if value(t, registry, "written") != 1 || value(t, registry, "dropped") != 1 {
+			t.Errorf("%s: %v written, %v dropped", mode, value(t, registry, "written"), value(t, registry, "dropped"))
+		}
+	}
+}
+
+// TestSizeOfFilesFits checks that sizes do not overflow on machines of 32 bits.
+func TestSizeOfFilesFits(t *testing.T) {
+	for size, want := range map[int64]int{0: math.MaxInt32, math.MaxInt64: math.MaxInt32, 1: 1, 1 << 20: 1, 1<<20 + 1: 2} {
+		f, err := openFile(&File{Path: filepath.Join(t.TempDir(), "audit.log"), MaxSize: size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.MaxSize != want {
+			t.Errorf("%d: %d MiB, want %d", size, f.MaxSize, want)
+		}
 	}
 }
 

@@ -2,12 +2,17 @@ package audit
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
+	authnv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/audit"
@@ -47,54 +52,101 @@ type Delivery struct {
 const (
 	queueEvents = 10_000
 	queueBytes  = 64 << 20
+	// abandonedTimeout is how long an event waits for room in the queue after its client has left. The event
+	// is then dropped, so that a disk that hangs does not keep the slots of requests that are over. It
+	// is not dropped at once: clients could hide writes by leaving.
+	abandonedTimeout = 5 * time.Second
 	// reserved is how many events of a queue are left to requests that may have changed something.
 	reserved = 256
 )
 
-// chains makes the chain of backends between the requests and the one that delivers events.
+// chains makes the chains between the requests and the backends.
 type chains struct {
 	closing <-chan struct{}
 	metrics *metrics
 	log     *slog.Logger
 }
 
-// wrap returns the chain that ends with to, in the order of kube-apiserver's options.
-func (c *chains) wrap(name string, to audit.Backend, d *Delivery) audit.Backend {
+// chain bounds, queues and counts the events of one backend, in the order of kube-apiserver's options.
+type chain struct {
+	audit.Backend // what Run and Shutdown are for
+	truncate      *truncate.Config
+	queue         *queue // nil without one
+	lenient       bool   // errors of the backend do not reject requests
+	dropped       prometheus.Counter
+}
+
+// wrap returns the chain that ends with to.
+func (c *chains) wrap(name string, to audit.Backend, d *Delivery) *chain {
 	counted := &delivery{
 		Backend: to, name: name, log: c.log, due: rateLimited(),
 		written: c.metrics.events.WithLabelValues(name, "written"), failed: c.metrics.events.WithLabelValues(name, "failed"),
 	}
-	dropped := c.metrics.events.WithLabelValues(name, "dropped")
-	var first audit.Backend = counted
+	first := &chain{Backend: counted, truncate: d.Truncate, dropped: c.metrics.events.WithLabelValues(name, "dropped")}
 	switch d.Mode {
 	case ModeBlockingStrict:
 	case ModeBlocking:
-		first = lenientBackend{counted}
+		first.lenient = true
 	default:
 		batch := d.Batch
 		batch.BufferSize, batch.MaxBatchSize = cmp.Or(batch.BufferSize, queueEvents), cmp.Or(batch.MaxBatchSize, 1)
 		q := &queue{
 			maxEvents: batch.BufferSize, maxBytes: cmp.Or(d.QueueBytes, queueBytes),
-			waits: d.Mode != ModeBatch, dropped: dropped, closing: c.closing,
+			waits: d.Mode != ModeBatch, timeout: abandonedTimeout, closing: c.closing,
 		}
 		q.room.L = &q.mu
 		counted.queue, q.Backend = q, buffered.NewBackend(counted, batch)
 		c.metrics.queued(name, q.length)
-		first = q
-	}
-	if d.Truncate != nil {
-		first = truncate.NewBackend(first, *d.Truncate, auditv1.SchemeGroupVersion)
+		first.Backend, first.queue = q, q
 	}
 	return first
 }
 
-// lenientBackend is a backend whose errors do not reject requests.
-type lenientBackend struct{ audit.Backend }
+// process delivers an event of a client, whose context is done when the client has left. It returns
+// false if the request must be rejected.
+func (c *chain) process(client context.Context, e *auditinternal.Event) bool {
+	if c.truncate == nil {
+		return c.deliver(client, e)
+	}
+	// The library drops events without counting them, and changes the annotations.
+	own := *e
+	own.Annotations = maps.Clone(e.Annotations)
+	truncated := truncatedEvents{Backend: c.Backend, chain: c, client: client}
+	delivered := truncate.NewBackend(&truncated, *c.truncate, auditv1.SchemeGroupVersion).ProcessEvents(&own)
+	if truncated.n == 0 {
+		c.dropped.Inc()
+	}
+	return delivered
+}
+
+func (c *chain) deliver(client context.Context, e *auditinternal.Event) bool {
+	switch {
+	case c.queue == nil:
+		return c.ProcessEvents(e) || c.lenient
+	case c.queue.add(client, e):
+		c.queue.Backend.ProcessEvents(e)
+	default:
+		c.dropped.Inc()
+	}
+	return true
+}
+
+// truncatedEvents takes and counts the events that the library's truncation lets pass.
+type truncatedEvents struct {
+	audit.Backend
+	chain  *chain
+	client context.Context
+	n      int
+}
 
 // ProcessEvents implements audit.Sink.
-func (b lenientBackend) ProcessEvents(events ...*auditinternal.Event) bool {
-	b.Backend.ProcessEvents(events...)
-	return true
+func (t *truncatedEvents) ProcessEvents(events ...*auditinternal.Event) bool {
+	delivered := true
+	for _, e := range events {
+		t.n++
+		delivered = t.chain.deliver(t.client, e) && delivered
+	}
+	return delivered
 }
 
 // delivery counts what a backend delivers.
@@ -131,8 +183,8 @@ type queue struct {
 	audit.Backend
 	maxEvents int
 	maxBytes  int64
-	waits     bool // requests that may have changed something wait for room
-	dropped   prometheus.Counter
+	waits     bool          // requests that may have changed something wait for room
+	timeout   time.Duration // for events whose client has left
 	closing   <-chan struct{}
 
 	mu     sync.Mutex
@@ -141,31 +193,21 @@ type queue struct {
 	bytes  int64
 }
 
-// ProcessEvents implements audit.Sink.
-func (q *queue) ProcessEvents(events ...*auditinternal.Event) bool {
-	for _, e := range events {
-		if q.add(e) {
-			q.Backend.ProcessEvents(e)
-		} else {
-			q.dropped.Inc()
-		}
-	}
-	return true
-}
-
-// add makes room for an event, and reports whether there is.
-func (q *queue) add(e *auditinternal.Event) bool {
+// add makes room for an event, and reports whether there is. It waits no longer than the timeout
+// after the client has left.
+func (q *queue) add(client context.Context, e *auditinternal.Event) bool {
 	size, waits := sizeOf(e), q.waits && !isRead(e)
+	events, bytes := q.maxEvents, q.maxBytes
+	if q.waits && !waits {
+		events, bytes = max(1, events-reserved), bytes/2 // the rest is for those that wait
+	}
+	var (
+		abandoned bool // guarded by q.mu
+		stop      func() bool
+	)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for !q.isClosing() {
-		events, bytes := q.maxEvents, q.maxBytes
-		switch {
-		case waits:
-			bytes *= 2 // reads cannot take the second half
-		case q.waits:
-			events = max(1, events-reserved)
-		}
+	for !q.isClosing() && !abandoned {
 		if q.events < events && (q.bytes+size <= bytes || q.events == 0) {
 			q.events++
 			q.bytes += size
@@ -173,6 +215,17 @@ func (q *queue) add(e *auditinternal.Event) bool {
 		}
 		if !waits {
 			return false
+		}
+		if stop == nil {
+			stop = context.AfterFunc(client, func() {
+				time.AfterFunc(q.timeout, func() {
+					q.mu.Lock()
+					defer q.mu.Unlock()
+					abandoned = true
+					q.room.Broadcast()
+				})
+			})
+			defer stop()
 		}
 		q.room.Wait()
 	}
@@ -232,46 +285,112 @@ func isRead(e *auditinternal.Event) bool {
 	return true
 }
 
+// overhead is about how many bytes of memory a string takes besides its text, in maps and slices.
+const overhead = 32
+
 // sizeOf returns about how many bytes of memory an event takes.
 func sizeOf(e *auditinternal.Event) int64 {
-	n := 1024 + len(e.AuditID) + len(e.RequestURI) + len(e.UserAgent) + objectBytes(e)
-	for key, value := range e.Annotations {
-		n += len(key) + len(value)
+	n := 1024 + len(e.AuditID) + len(e.RequestURI) + len(e.Verb) + len(e.UserAgent) +
+		userBytes(&e.User) + userBytes(e.ImpersonatedUser) + statusBytes(e.ResponseStatus) + objectBytes(e)
+	for _, address := range e.SourceIPs {
+		n += overhead + len(address)
 	}
-	for _, group := range e.User.Groups {
-		n += len(group)
+	for key, value := range e.Annotations {
+		n += overhead + len(key) + len(value)
+	}
+	if o := e.ObjectRef; o != nil {
+		n += len(o.Resource) + len(o.Namespace) + len(o.Name) + len(o.UID) + len(o.APIGroup) + len(o.APIVersion) + len(o.ResourceVersion) + len(o.Subresource)
+	}
+	if e.AuthenticationMetadata != nil {
+		n += len(e.AuthenticationMetadata.ImpersonationConstraint)
 	}
 	return int64(n)
 }
 
-func objectBytes(e *auditinternal.Event) (n int) {
-	if e.RequestObject != nil {
-		n += len(e.RequestObject.Raw)
+func userBytes(u *authnv1.UserInfo) int {
+	if u == nil {
+		return 0
 	}
-	if e.ResponseObject != nil {
-		n += len(e.ResponseObject.Raw)
+	n := len(u.Username) + len(u.UID)
+	for _, group := range u.Groups {
+		n += overhead + len(group)
+	}
+	for key, values := range u.Extra {
+		n += overhead + len(key)
+		for _, value := range values {
+			n += overhead + len(value)
+		}
 	}
 	return n
 }
 
-// sizeLimit removes objects that are too large to keep, whether or not there is a Truncate.
-type sizeLimit struct{ audit.Backend }
-
-// ProcessEvents implements audit.Sink.
-func (b sizeLimit) ProcessEvents(events ...*auditinternal.Event) bool {
-	for i, e := range events {
-		if objectBytes(e) > 2*maxObject {
-			small := *e
-			small.RequestObject, small.ResponseObject = nil, nil
-			small.Annotations = maps.Clone(e.Annotations)
-			if small.Annotations == nil {
-				small.Annotations = make(map[string]string)
-			}
-			small.Annotations[truncated] = "true"
-			events[i] = &small
+func statusBytes(s *metav1.Status) int {
+	if s == nil {
+		return 0
+	}
+	n := len(s.Status) + len(s.Message) + len(s.Reason)
+	if d := s.Details; d != nil {
+		n += len(d.Name) + len(d.Group) + len(d.Kind) + len(d.UID)
+		for i := range d.Causes {
+			n += overhead + len(d.Causes[i].Type) + len(d.Causes[i].Message) + len(d.Causes[i].Field)
 		}
 	}
-	return b.Backend.ProcessEvents(events...)
+	return n
+}
+
+func objectBytes(e *auditinternal.Event) (n int) {
+	if e.RequestObject != nil {
+		n += len(e.RequestObject.Raw) + len(e.RequestObject.ContentType) + len(e.RequestObject.ContentEncoding)
+	}
+	if e.ResponseObject != nil {
+		n += len(e.ResponseObject.Raw) + len(e.ResponseObject.ContentType) + len(e.ResponseObject.ContentEncoding)
+	}
+	return n
+}
+
+// statusMetadata is the largest Status of an event at level Metadata, in bytes; maxStatus at others.
+const statusMetadata = 8 << 10
+
+// bounded returns the event without what is too large to keep, whether or not there is a Truncate.
+func bounded(e *auditinternal.Event) *auditinternal.Event {
+	limit := maxStatus
+	if e.Level.Less(auditinternal.LevelRequest) {
+		limit = statusMetadata
+	}
+	objects, status := objectBytes(e) > 2*maxObject, statusBytes(e.ResponseStatus) > limit
+	if !objects && !status {
+		return e
+	}
+	small := *e
+	if objects {
+		small.RequestObject, small.ResponseObject = nil, nil
+	}
+	if status {
+		small.ResponseStatus = boundedStatus(e.ResponseStatus, limit)
+	}
+	small.Annotations = maps.Clone(e.Annotations)
+	if small.Annotations == nil {
+		small.Annotations = make(map[string]string)
+	}
+	small.Annotations[truncated] = "true"
+	return &small
+}
+
+// boundedStatus returns s without its causes, and with half of limit for the message.
+func boundedStatus(s *metav1.Status, limit int) *metav1.Status {
+	small := *s
+	if half := limit / 2; len(s.Message) > half {
+		small.Message = strings.ToValidUTF8(s.Message[:half], "") + "...TRUNCATED"
+	}
+	if s.Details != nil {
+		details := *s.Details
+		details.Causes = nil
+		small.Details = &details
+	}
+	if statusBytes(&small) > limit {
+		small = metav1.Status{Code: s.Code, Message: small.Message}
+	}
+	return &small
 }
 
 // truncated is the annotation of an event without its objects, as kube-apiserver's.
@@ -285,7 +404,7 @@ type metrics struct {
 func newMetrics() *metrics {
 	return &metrics{events: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_audit_events_total",
-		Help: "Audit events by backend (log, webhook) and result: written, dropped (the queue was full), failed (the backend failed).",
+		Help: "Audit events by backend (log, webhook) and result: written, dropped (the queue was full, or the event larger than the truncation allows), failed (the backend failed).",
 	}, []string{"backend", "result"})}
 }
 

@@ -47,9 +47,9 @@ func openFile(o *File) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	megabytes := (o.MaxSize + 1<<20 - 1) >> 20
+	megabytes := min((o.MaxSize-1)>>20+1, math.MaxInt32) // an int has 32 bits on some machines
 	if o.MaxSize == 0 {
-		megabytes = math.MaxInt64 >> 20
+		megabytes = math.MaxInt32
 	}
 	return &file{lumberjack.Logger{
 		Filename: o.Path, MaxSize: int(megabytes), MaxBackups: max(1, o.MaxBackups), MaxAge: o.MaxAge, Compress: o.Compress,

@@ -64,8 +64,9 @@ func DefaultPolicy() *auditinternal.Policy {
 // records nothing.
 type Log struct {
 	policy   audit.PolicyRuleEvaluator // nil if nothing is recorded
-	backend  audit.Backend             // of all events
-	file     *file                     // nil without one
+	chains   []*chain
+	backend  audit.Backend // starts and ends the chains
+	file     *file         // nil without one
 	retained retainedBytes
 	panics   *contain.Panics
 
@@ -80,7 +81,6 @@ func Open(o Options) (*Log, error) {
 	o.Stdout = cmp.Or[io.Writer](o.Stdout, os.Stdout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	l := &Log{closing: make(chan struct{}), done: make(chan struct{}), panics: contain.New(o.Registerer, o.Logger)}
-	var backends []audit.Backend
 	chains := chains{closing: l.closing, metrics: newMetrics(), log: o.Logger}
 	if o.File.Path != "" {
 		out := o.Stdout
@@ -93,7 +93,7 @@ func Open(o Options) (*Log, error) {
 		}
 		written := &reportedWriter{to: out, path: o.File.Path, log: o.Logger, due: rateLimited()}
 		to := pluginlog.NewBackend(written, cmp.Or(o.File.Format, pluginlog.FormatJson), auditv1.SchemeGroupVersion)
-		backends = append(backends, chains.wrap("log", to, &o.File.Delivery))
+		l.chains = append(l.chains, chains.wrap("log", to, &o.File.Delivery))
 	}
 	if o.Webhook.ConfigFile != "" {
 		backoff := webhook.DefaultRetryBackoffWithInitialDelay(o.Webhook.InitialBackoff)
@@ -101,19 +101,41 @@ func Open(o Options) (*Log, error) {
 		if err != nil {
 			return nil, &BackendError{"webhook", err}
 		}
-		backends = append(backends, chains.wrap("webhook", to, &o.Webhook.Delivery))
+		l.chains = append(l.chains, chains.wrap("webhook", to, &o.Webhook.Delivery))
 	}
-	if len(backends) == 0 {
+	if len(l.chains) == 0 {
 		close(l.done)
 		return l, nil
 	}
 	chains.metrics.register(o.Registerer)
-	l.backend = sizeLimit{audit.Union(backends...)}
+	backends := make([]audit.Backend, len(l.chains))
+	for i, c := range l.chains {
+		backends[i] = c
+	}
+	l.backend = audit.Union(backends...)
 	if o.Policy == nil {
 		o.Policy = DefaultPolicy()
 	}
 	l.policy = policy.NewPolicyRuleEvaluator(o.Policy)
 	return l, l.backend.Run(l.closing)
+}
+
+// sink takes the events of one request.
+type sink struct {
+	log    *Log
+	client context.Context // done when the client has left
+}
+
+// ProcessEvents implements audit.Sink.
+func (s sink) ProcessEvents(events ...*auditinternal.Event) bool {
+	accepted := true
+	for _, e := range events {
+		e = bounded(e)
+		for _, c := range s.log.chains {
+			accepted = c.process(s.client, e) && accepted
+		}
+	}
+	return accepted
 }
 
 // Enabled reports whether anything is recorded.

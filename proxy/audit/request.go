@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -30,6 +31,9 @@ type Metadata struct {
 	Received time.Time
 	// User is who sent the request, nil if that is unknown.
 	User user.Info
+	// Client is done when the client has left: events then do not wait long for a full queue. nil if
+	// that never happens.
+	Client context.Context
 }
 
 // accountName returns the name of the user whose share of memory the request takes.
@@ -87,7 +91,7 @@ func (l *Log) Begin(m *Metadata) *Request {
 	}
 	r.ac = audit.AuditContextFrom(r.ctx)
 	audit.WithAuditID(r.ctx, types.UID(m.ID))
-	if err := r.ac.Init(config, l.backend); err != nil {
+	if err := r.ac.Init(config, sink{l, cmp.Or(m.Client, context.Background())}); err != nil {
 		panic(err) // it is new
 	}
 	audit.LogRequestMetadata(r.ctx, httpRequest(m.Request), m.Received, attributes)
