@@ -267,7 +267,7 @@ func (c *column) row(f form, v verb) []resource {
 func (c *column) compareRow(ctx context.Context, t *testing.T, f form, v verb, before tally) tally {
 	t.Helper()
 	row := c.row(f, v)
-	after := before
+	after, ahead := before, false
 	for deadline := time.Now().Add(lateTimeout); ; {
 		before = after
 		for _, r := range row {
@@ -278,20 +278,26 @@ func (c *column) compareRow(ctx context.Context, t *testing.T, f form, v verb, b
 		after = c.count(ctx, t, before)
 		// The gateway forwards a read if a feed takes more than 100 ms to reach the most recent version,
 		// as it may on a busy machine.
+		// If the upstream served the first page, with others, the pages after it are of its version, which the
+		// cache may not have reached.
 		late := reason.VersionAhead.String()
-		if after.forwarded[late] == before.forwarded[late] || time.Now().After(deadline) {
+		ahead = v.walk && after.sources["collapsed"] > before.sources["collapsed"]
+		if after.forwarded[late] == before.forwarded[late] || ahead || time.Now().After(deadline) {
 			break
 		}
 	}
 	name := f.name + "/" + v.name
 	for why, n := range after.forwarded {
-		if n > before.forwarded[why] {
+		if n > before.forwarded[why] && !(ahead && why == reason.VersionAhead.String()) {
 			t.Errorf("%s: %v requests were forwarded, reason %q", name, n-before.forwarded[why], why)
 		}
 	}
 	right := v.sources
 	if right == nil {
 		right = []string{"cached"}
+	}
+	if ahead {
+		right = append(slices.Clone(right), "forwarded") // for the reason above only
 	}
 	for source, n := range after.sources {
 		if n > before.sources[source] && !slices.Contains(right, source) {

@@ -218,7 +218,13 @@ func (f *limited) hold(ctx context.Context, user string, n int) (wait func() []l
 	var all sync.WaitGroup
 	for i := range responses {
 		all.Go(func() {
-			responses[i] = f.send(ctx, user, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"generateName":"held-","labels":{"hold":"true"}}}`)
+			// The client of the request before may have its response before the request has given back its place.
+			for {
+				responses[i] = f.send(ctx, user, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"generateName":"held-","labels":{"hold":"true"}}}`)
+				if responses[i].status != http.StatusTooManyRequests || f.holds() >= n || ctx.Err() != nil {
+					break
+				}
+			}
 		})
 	}
 	return func() []limitedResponse {
